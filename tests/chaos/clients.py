@@ -17,7 +17,7 @@ import httpx
 
 from chaos.evidence import Findings
 from chaos.plans import PlannedJob, create_served_job, describe_for_service
-from hesrpt.cli.directory_run import DirectoryRun
+from hesrpt.cli.run_access import DirectoryRun
 from hesrpt.errors import StateError
 from hesrpt.service.client import Client
 from hesrpt.service.http_connection import ServiceError, UnreachableError

@@ -16,8 +16,7 @@ from chaos.evidence import read_events
 from chaos.items import append_line, get_permit_path
 from chaos.scheduler import Scheduler, hold_database_lock
 from chaos.trial import Trial
-from hesrpt.cli.directory_run import DirectoryRun
-from hesrpt.cli.service_run import ServiceRun
+from hesrpt.cli.run_access import DirectoryRun, ServiceRun
 from hesrpt.service.client import Client
 from hesrpt.service.http_connection import ServiceError
 

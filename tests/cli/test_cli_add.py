@@ -14,7 +14,7 @@ from support.served_queue import AppTransport, ServedQueue
 from support.shell import assert_refused, call
 
 from hesrpt import Client, InputError, Pool
-from hesrpt.cli.add_words import parse_words
+from hesrpt.cli.add import parse_words
 from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status
@@ -129,7 +129,7 @@ def test_names_of_jobs_and_groups_are_completed_from_a_service(
     def connect(url: str, token: str | None) -> Client:
         return Client(url, token, transport=AppTransport(served.app))
 
-    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
     params = {"url": "http://127.0.0.1:8642", "token": "owner-token-of-the-tests"}
     context = cast(typer.Context, SimpleNamespace(params=params))
     assert complete_job(context, "") == ["alpha", "beta"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from support.shell import call
 
-from hesrpt.cli.failed_items import print_failures
+from hesrpt.cli.outcomes import print_failures
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.storage.journal_entries import JobRecord

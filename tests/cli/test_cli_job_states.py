@@ -87,7 +87,7 @@ def command(
     def connect(url: str, token: str | None) -> Client:
         return Client(url, token, transport=AppTransport(queue.app))
 
-    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
     by_url, by_state = ["--url", f"{URL}/?token={OWNER}"], ["--state", str(queue.queue.directory)]
     choice = by_url if request.param == "url" else by_state
 
@@ -133,7 +133,7 @@ def test_status_is_the_same_by_directory_and_by_url(
         directory = str(queue.queue.directory)
         return [read("--url", f"{URL}/?token={OWNER}"), read("--state", directory)]
 
-    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
     with suppress(AssertionError):  # what is planned may be a second old: see what differs
         wait_until(lambda: operator.eq(*read_both()), 10)
     by_url, by_directory = read_both()

@@ -11,7 +11,8 @@ from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.cli.log_printers import ItemOutput, JobOutput, print_json_lines
+from hesrpt.cli.logs import print_json_lines
+from hesrpt.cli.run_access import ItemOutput, JobOutput
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.reports.inspection import read_status
 from hesrpt.reports.log_following import LogFollower

@@ -36,7 +36,7 @@ def command(
     def connect(url: str, token: str | None) -> Client:
         return Client(url, token, transport=AppTransport(served.app))
 
-    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
     for name in ("HESRPT_URL", "HESRPT_STATE", "HESRPT_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "url":
@@ -120,7 +120,7 @@ def test_a_report_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def connect(url: str, token: str | None) -> Client:
             return Client(url, token, transport=AppTransport(served.app))
 
-        monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+        monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
         for words in (["--state", "s"], ["--url", f"{URL}/?token={OWNER}"]):
             done = call("report", *words, cwd=tmp_path)
             assert (done.stdout, done.returncode) == ("no job has ended yet\n", 0)

@@ -14,7 +14,7 @@ from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
-from hesrpt.cli.service_run import ServiceRun
+from hesrpt.cli.run_access import ServiceRun
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status
 from hesrpt.service.http_connection import ServiceError
@@ -184,7 +184,7 @@ def test_failed_jobs_of_a_group_are_retried(
     def connect(url: str, token: str | None) -> Client:
         return Client(url, token, transport=AppTransport(served.app))
 
-    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
     where = ["--state", str(served.queue.directory)] if mode == "state" else ["--url", URL]
     monkeypatch.setenv("HESRPT_TOKEN", OWNER)
     flag, group = tmp_path / "flag", f"night by {mode}"

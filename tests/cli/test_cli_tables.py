@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.table import Table
 
-from hesrpt.cli.run_tables import print_outcome
+from hesrpt.cli.outcomes import print_outcome
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console
 from hesrpt.jobs.job_spec import JobSpec

@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 from hesrpt.display.notebook_html import render_job, render_run
 from hesrpt.display.overview import JobOverview, RunOverview
-from hesrpt.display.screens import LineScreen, TerminalScreen
+from hesrpt.display.progress import LineScreen, TerminalScreen
 from hesrpt.display.terminal_table import build_view
 
 RUNNING = JobOverview(

@@ -1,21 +1,37 @@
-"""``hesrpt add``: adds one job to a run or service."""
+"""``hesrpt add`` and ``submit``: add a job, or the jobs in a file, to a run or service."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hesrpt.cli.added_jobs import add_and_print
 from hesrpt.cli.completion import complete_after_failure, complete_group, complete_job
-from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
+from hesrpt.cli.options import AsJson, number_option, option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
+from hesrpt.cli.terminal import print_json
+from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from hesrpt.cli.run_access import AddedJobs
 
 _SERVERS_PANEL = "What the job needs"
 _ORDER_PANEL = "Order and weight"
+
+_SEPARATORS = (":::", "::::")
+# A placeholder, or a brace that means itself.
+_BRACES = re.compile(r"\{(item|stem|name|index|servers|job)?\}|[{}]")
+_ABOUT_ITEMS = ("{item}", "{stem}", "{name}", "{index}")
+# find replaces these by its files, and GNU parallel by its items.
+_EMPTY_BRACES = "{}"
+# The exit code of a request that makes sense, but was refused.
+_REFUSED = 1
 
 
 def add(
@@ -31,16 +47,15 @@ def add(
         ),
     ] = None,
     name: Annotated[
-        str | None,
-        text_option("Name of the job. By default, that of the program.", metavar="NAME"),
+        str | None, option("Name of the job. By default, that of the program.", metavar="NAME")
     ] = None,
     group: Annotated[
         str | None,
-        text_option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
+        option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
     ] = None,
     after: Annotated[
         list[str] | None,
-        text_option(
+        option(
             "Start when this job has ended well. Can be repeated.",
             metavar="JOB",
             panel=_ORDER_PANEL,
@@ -49,7 +64,7 @@ def add(
     ] = None,
     after_failure: Annotated[
         str | None,
-        text_option(
+        option(
             "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
             panel=_ORDER_PANEL,
@@ -82,7 +97,7 @@ def add(
     ] = None,
     resources: Annotated[
         str | None,
-        text_option(
+        option(
             "What each item needs besides a server, for example gpu=1,memory=4GB.",
             metavar="KIND=N,…",
             panel=_SERVERS_PANEL,
@@ -90,38 +105,34 @@ def add(
     ] = None,
     size: Annotated[
         str | None,
-        text_option(
+        option(
             "Work on one server, for example 90s or 2h, if it is known.",
             metavar="DURATION",
             panel=_SERVERS_PANEL,
         ),
     ] = None,
     timeout: Annotated[
-        str | None,
-        text_option("Stop an item after this long; it has failed then.", metavar="DURATION"),
+        str | None, option("Stop an item after this long; it has failed then.", metavar="DURATION")
     ] = None,
     retries: Annotated[
-        int | None,
-        whole_number_option("How often a failed item runs again; once by default."),
+        int | None, whole_number_option("How often a failed item runs again; once by default.")
     ] = None,
     keep_going: Annotated[
-        bool, flag_option("If an item fails, go on with the others.", "--keep-going")
+        bool, option("If an item fails, go on with the others.", "--keep-going")
     ] = False,
     cwd: Annotated[
-        Path | None,
-        text_option("Where to run it. By default, the current directory.", metavar="DIR"),
+        Path | None, option("Where to run it. By default, the current directory.", metavar="DIR")
     ] = None,
     env: Annotated[
         list[str] | None,
-        text_option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
+        option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
     ] = None,
     on_end: Annotated[
         list[str] | None,
-        text_option("Command to run or address to post to when it has ended.", metavar="HOOK"),
+        option("Command to run or address to post to when it has ended.", metavar="HOOK"),
     ] = None,
     wait: Annotated[
-        bool,
-        flag_option("Wait until it has ended; exit with 1 if it is not done.", "--wait"),
+        bool, option("Wait until it has ended; exit with 1 if it is not done.", "--wait")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -132,8 +143,7 @@ def add(
     of these is there, and other braces mean themselves. Items for which there is no place are
     appended. If nothing runs the queue now, the job starts when something does.
     """
-    from hesrpt.cli.add_words import parse_words
-    from hesrpt.cli.wait import wait_for_jobs
+    from hesrpt.cli.status import wait_for_jobs
     from hesrpt.jobs.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
@@ -163,7 +173,7 @@ def add(
         "on_end": on_end or None,
     }
     given = {key: value for key, value in job.items() if value is not None}
-    jobs = add_and_print(lambda: target.add([given]), as_json=as_json, is_waited_for=wait)
+    jobs = _add_and_print(lambda: target.add([given]), as_json=as_json, is_waited_for=wait)
     if wait:
         wait_for_jobs(target, jobs.names, None, as_json=as_json)
 
@@ -173,3 +183,124 @@ def _split_variable(text: str) -> tuple[str, str]:
     if not sign:
         raise InputError(f"--env must be like NAME=VALUE, got {text!r}")
     return name, value.replace("{", "{{").replace("}", "}}")
+
+
+class AddedCommand(NamedTuple):
+    """What to run, and with which items."""
+
+    command: str | list[str]
+    items: list[str] | None
+
+
+def parse_words(words: Sequence[str]) -> AddedCommand:
+    """Return the command and the items that the words stand for.
+
+    One word is a line for the shell, and several are a program with its arguments. Items follow
+    after ``:::``, or are the lines of the files after ``::::``. Without a placeholder, they are
+    appended. A command with a placeholder and without these reads them from standard input.
+
+    >>> parse_words(["gzip", "-9", ":::", "a.txt", "b.txt"])
+    AddedCommand(command=['gzip', '-9', '{item}'], items=['a.txt', 'b.txt'])
+    >>> parse_words(["awk '{print $1}' {item} > {stem}", ":::", "a"]).command
+    "awk '{{print $1}}' {item} > {stem}"
+    >>> parse_words(["find {item} -exec wc {} +", ":::", "a"]).command
+    'find {item} -exec wc {{}} +'
+    """
+    places = [place for place, word in enumerate(words) if word in _SEPARATORS]
+    if len(places) > 1:
+        raise InputError("::: can be given only once; combinations of several lists are not taken")
+    end = places[0] if places else len(words)
+    given_command = words[:end]
+    if not given_command:
+        raise InputError("COMMAND is missing; for example: hesrpt add -- sleep 10")
+    refers_to_items = any(name in word for word in given_command for name in _ABOUT_ITEMS)
+    is_item_empty = bool(places) and not refers_to_items
+    if is_item_empty and any(_EMPTY_BRACES in word for word in given_command):
+        refers_to_items = True
+    command = [_escape_braces(word, is_item_empty=is_item_empty) for word in given_command]
+    items = None
+    if places:
+        given = list(words[end + 1 :])
+        items = given if words[end] == ":::" else [x for path in given for x in _read_lines(path)]
+        if not refers_to_items:  # as GNU parallel does
+            command = [f"{command[0]} {{item}}"] if len(command) == 1 else [*command, "{item}"]
+    elif refers_to_items:
+        items = _read_lines("-")
+    if items is not None and not items:
+        raise InputError("there are no items")
+    return AddedCommand(command[0] if len(command) == 1 else command, items)
+
+
+def _escape_braces(word: str, *, is_item_empty: bool) -> str:
+    """Return a word in which braces mean themselves, except for those of placeholders.
+
+    ``{}`` is the item only in a command that has no other placeholder for it.
+    """
+
+    def escape(found: re.Match[str]) -> str:
+        text = found[0]
+        if text == _EMPTY_BRACES:
+            return "{item}" if is_item_empty else "{{}}"
+        return text if found[1] else text * 2
+
+    return _BRACES.sub(escape, word)
+
+
+def _read_lines(path: str) -> list[str]:
+    if path == "-" and sys.stdin.isatty():
+        raise InputError("the command refers to items; give them after :::, or to standard input")
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    return [line for line in text.splitlines() if line]
+
+
+def submit(
+    run: RunChoice,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR] JOBS.TOML",
+            show_default=False,
+            help="State directory of the run, unless an option or a variable says which; and the "
+            "file with the jobs to add.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the jobs in a file to a run. If it is not running, they start when it is resumed.
+
+    If one of them can never start, because it needs more than there is, none is added.
+    """
+    from hesrpt.jobs.jobs_file import list_run_settings
+
+    target, files = run.find(jobs)
+    if len(files) != 1:
+        raise InputError(
+            "JOBS.TOML is missing" if not files else f"one JOBS.TOML is enough, got {files[1]!r}"
+        )
+    _add_and_print(lambda: target.submit(Path(files[0])), as_json=as_json)
+    if settings := list_run_settings(files[0]):
+        ignored = f"{', '.join(settings)}: only hesrpt run obeys this; the jobs join a run as it is"
+        print(escape(f"hesrpt: {files[0]}: {ignored}"), file=sys.stderr)
+
+
+def _add_and_print(
+    add: Callable[[], AddedJobs], *, as_json: bool, is_waited_for: bool = False
+) -> AddedJobs:
+    """Add jobs, print their names or why they were refused, and return them.
+
+    Either all of them are added, or none. If they are waited for, JSON is printed at their end.
+    """
+    try:
+        added = add()
+    except InputError as error:
+        if as_json and error.exit_code == _REFUSED:
+            print_json(jobs=[], problem=str(error))
+        raise
+    if not as_json:
+        print(escape(f"added: {', '.join(added.names)}{added.note}"), flush=True)
+    elif not is_waited_for:
+        print_json(jobs=list(added.names), problem=None)
+    return added

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import typer
 
 from hesrpt.errors import InputError
 from hesrpt.policies import POLICIES, list_malleable_policies
 from hesrpt.workload import SIZES
+
+if TYPE_CHECKING:
+    from hesrpt.cli.run_access import DirectoryRun, ServiceRun
 
 
 def complete_policy(incomplete: str) -> list[tuple[str, str]]:
@@ -48,14 +51,14 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def complete_change(incomplete: str) -> list[str]:
-    """Return the choices for jobs that have changed which start with ``incomplete``."""
+    """Return the choices of --on-change that start with ``incomplete``."""
     from hesrpt.scheduler.job_registry import OnChange
 
     return [choice for choice in get_args(OnChange) if choice.startswith(incomplete)]
 
 
 def complete_after_failure(incomplete: str) -> list[str]:
-    """Return what can be done if a job fails that another waits for; ``incomplete`` begins it."""
+    """Return the choices of --after-failure that start with ``incomplete``."""
     from hesrpt.jobs.job_spec import AfterFailure
 
     return [choice for choice in get_args(AfterFailure) if choice.startswith(incomplete)]
@@ -70,11 +73,8 @@ def complete_format(incomplete: str) -> list[str]:
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs of the run whose names start with ``incomplete``."""
-    from hesrpt.cli.run_choice import RunChoice
-
-    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     try:
-        run, typed = RunChoice(**given).find(ctx.params.get("jobs"))
+        run, typed = _find_run(ctx)
         names = run.list_names()
     except InputError:
         return []
@@ -89,15 +89,20 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups of jobs of the run that start with ``incomplete``."""
-    from hesrpt.cli.run_choice import RunChoice
-
-    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     try:
-        groups = RunChoice(**given).find(ctx.params.get("jobs"))[0].list_groups()
+        groups = _find_run(ctx)[0].list_groups()
     except InputError:
         return []
     found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
     return [_escape_in_bash(name) for name in found]
+
+
+def _find_run(ctx: typer.Context) -> tuple[DirectoryRun | ServiceRun, list[str]]:
+    """Return the run that the words so far are about, and those that do not say which it is."""
+    from hesrpt.cli.run_choice import RunChoice
+
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
+    return RunChoice(**given).find(ctx.params.get("jobs"))
 
 
 def _escape_in_bash(name: str) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 import tomllib
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
-import typer
-
 from hesrpt.cli.completion import complete_engine
+from hesrpt.cli.options import option
 from hesrpt.errors import InputError
 from hesrpt.units import parse_bytes
 
-#: The names in ``--slurm``, and those of the engine's options.
-SLURM_OPTIONS = {
+# The names in ``--slurm``, and those of the engine's options.
+_SLURM_OPTIONS = {
     "partition": "partition",
     "account": "account",
     "qos": "qos",
@@ -27,8 +27,7 @@ SLURM_OPTIONS = {
     "directory": "directory",
 }
 
-
-_PANEL = "Engine"
+_option = partial(option, panel="Engine")
 
 
 @dataclass(frozen=True)
@@ -37,50 +36,45 @@ class EngineOptions:
 
     engine: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_engine,
-            rich_help_panel=_PANEL,
-            help="Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
+        _option(
+            "Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
             "slurm (Slurm jobs), or an engine that another package adds.",
+            metavar="NAME",
+            complete=complete_engine,
         ),
     ] = "local"
     engine_option: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            rich_help_panel=_PANEL,
-            help="An option of the engine, for example address=auto. The value is a text, or TOML "
+        _option(
+            "An option of the engine, for example address=auto. The value is a text, or TOML "
             "such as 4 or {CPU = 4}. Repeat it for several options.",
+            metavar="NAME=VALUE",
         ),
     ] = None
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            rich_help_panel=_PANEL,
-            help="Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
+        _option(
+            "Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
             "the cluster this machine belongs to.",
+            metavar="HOST:PORT",
         ),
     ] = None
     resources: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=N,…",
-            rich_help_panel=_PANEL,
-            help="What this machine has besides servers, for example gpu=2,memory=64GB. On a "
+        _option(
+            "What this machine has besides servers, for example gpu=2,memory=64GB. On a "
             "cluster, the resources of one server, for example CPU=4,GPU=0.5; by default, one "
             "core.",
+            metavar="NAME=N,…",
         ),
     ] = None
     slurm: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            rich_help_panel=_PANEL,
-            help="With --engine slurm: the Slurm jobs to submit, called pilots. For example "
+        _option(
+            "With --engine slurm: the Slurm jobs to submit, called pilots. For example "
             "partition=short,max=40,cores=4: at most 40 pilots of 4 cores. Also account, qos, "
             "memory, walltime, idle, interface and directory.",
+            metavar="NAME=VALUE,…",
         ),
     ] = None
 
@@ -96,11 +90,11 @@ class EngineOptions:
         if self.slurm is not None and self.engine != "slurm":
             raise InputError(f"needs --engine slurm, got {self.engine!r}", argument="slurm")
         parsed: dict[str, Any] = {}
-        for option in self.engine_option or ():
-            name, separator, text = option.partition("=")
+        for setting in self.engine_option or ():
+            name, separator, text = setting.partition("=")
             name = name.strip().replace("-", "_")
             if not separator or not name.isidentifier():
-                raise InputError(f"must be NAME=VALUE, got {option!r}", argument="engine_option")
+                raise InputError(f"must be NAME=VALUE, got {setting!r}", argument="engine_option")
             if name in parsed:
                 raise InputError(f"sets {name} twice", argument="engine_option")
             parsed[name] = _parse_value(text.strip())
@@ -122,13 +116,13 @@ class EngineOptions:
         ' --engine ray --engine-option address=auto'
         """
         given = [("--engine", self.engine if self.engine != "local" else None)]
-        given += [("--engine-option", option) for option in self.engine_option or ()]
+        given += [("--engine-option", setting) for setting in self.engine_option or ()]
         given += [
             ("--address", self.address),
             ("--resources", self.resources),
             ("--slurm", self.slurm),
         ]
-        return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
+        return "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
 
 
 def _parse_slurm(text: str) -> dict[str, Any]:
@@ -136,20 +130,20 @@ def _parse_slurm(text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in text.split(","):
         name, separator, value = (piece.strip() for piece in part.partition("="))
-        if name not in SLURM_OPTIONS or not separator or not value:
-            names = ", ".join(SLURM_OPTIONS)
+        if name not in _SLURM_OPTIONS or not separator or not value:
+            names = ", ".join(_SLURM_OPTIONS)
             raise InputError(
                 f"must be NAME=VALUE,… with names out of {names}; got {part!r}", argument="slurm"
             )
-        option = SLURM_OPTIONS[name]
-        if option in options:
+        full_name = _SLURM_OPTIONS[name]
+        if full_name in options:
             raise InputError(f"sets {name} twice", argument="slurm")
-        options[option] = int(value) if value.isdigit() else value
+        options[full_name] = int(value) if value.isdigit() else value
     return options
 
 
 def _parse_value(text: str) -> Any:
-    """Return a value in TOML, or the text itself if it is none.
+    """Return a value in TOML, or the text itself if it is not TOML.
 
     >>> [_parse_value(text) for text in ("4", "true", "{CPU = 4}", "tcp://host:8786")]
     [4, True, {'CPU': 4}, 'tcp://host:8786']

@@ -13,24 +13,16 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
-from hesrpt.cli.add import add
-from hesrpt.cli.cancel import cancel
-from hesrpt.cli.compare import compare
+from hesrpt.cli.add import add, submit
+from hesrpt.cli.job_changes import cancel, pause, resume, retry, weight
 from hesrpt.cli.logs import logs
-from hesrpt.cli.option_groups import expand_option_groups
+from hesrpt.cli.options import expand_option_groups
 from hesrpt.cli.paper import paper
-from hesrpt.cli.pause import pause
-from hesrpt.cli.plan import plan
+from hesrpt.cli.planning import compare, plan, simulate
 from hesrpt.cli.report import report
-from hesrpt.cli.resume import resume
-from hesrpt.cli.retry import retry
 from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
-from hesrpt.cli.simulate import simulate
-from hesrpt.cli.status import status
-from hesrpt.cli.submit import submit
-from hesrpt.cli.wait import wait
-from hesrpt.cli.weight import weight
+from hesrpt.cli.status import status, wait
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
@@ -89,13 +81,13 @@ class _Command(TyperCommand):
         return _hide_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Of a command with a program as its argument, they are options of that program.
+        # What follows the program that add starts belongs to that program.
         given = _mark_negative_numbers(args) if ctx.allow_interspersed_args else args
         return super().parse_args(ctx, given)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        # Typer writes required arguments as {JOBS.CSV}, and encloses those that say themselves how
-        # often they come.
+        # Typer writes required arguments as {JOBS.CSV}, and adds brackets and dots to metavars that
+        # have their own.
         pieces = [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
         return [
             piece.removeprefix("[").removesuffix("]...") if " " in piece else piece
@@ -128,7 +120,7 @@ for _panel, _functions in _COMMANDS.items():
             cls=_Command,
             rich_help_panel=_panel,
             help=_join_lines(_function),
-            # What follows after the command to add are its own options.
+            # What follows the command to add belongs to that command.
             context_settings={"allow_interspersed_args": _function is not add},
         )(expand_option_groups(_function))
 
@@ -144,10 +136,7 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and exit.",
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -1,17 +1,37 @@
-"""Options that several commands share."""
+"""Options that several commands share, singly and in groups.
+
+A command takes a group as one argument. Typer only knows single options, so
+:func:`expand_option_groups` turns each group into its options.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.models import OptionInfo
 
-from hesrpt.cli.completion import complete_malleable_policy
+from hesrpt.cli.completion import complete_malleable_policy, complete_sizes
 from hesrpt.errors import InputError
+from hesrpt.files import describe_source
 from hesrpt.policies import POLICIES, list_malleable_policies
+from hesrpt.validation import check_choice, check_positive, check_whole_number
+from hesrpt.workload import SIZES, Workload
+
+if TYPE_CHECKING:
+    from hesrpt.speedups import Speedup
+
+POLICY_NAMES = ", ".join(POLICIES)
+SPEEDUP_PANEL = "Speedup"
+OUTPUT_PANEL = "Output"
+_JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
+
+_DEFAULT_SHAPE = 1.5
+_DEFAULT_SIZES = "exponential"
 
 
 def parse_number(text: str) -> float:
@@ -46,70 +66,38 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
-def number_option(text: str, *names: str, metavar: str, panel: str | None = None) -> OptionInfo:
-    """Return an option whose value is a number, with its help text."""
-    info: OptionInfo = typer.Option(
-        *names, parser=parse_number, metavar=metavar, rich_help_panel=panel, help=text
-    )
-    return info
-
-
-def whole_number_option(
-    text: str, *names: str, metavar: str = "N", panel: str | None = None
-) -> OptionInfo:
-    """Return an option whose value is a whole number, with its help text."""
-    info: OptionInfo = typer.Option(
-        *names, parser=parse_whole_number, metavar=metavar, rich_help_panel=panel, help=text
-    )
-    return info
-
-
-def text_option(
+def option(
     text: str,
     *names: str,
-    metavar: str,
     panel: str | None = None,
-    complete: Callable[..., list[str]] | None = None,
-) -> OptionInfo:
-    """Return an option whose value is a text or a path, with its help text.
+    complete: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> Any:
+    """Return an option with its help text; ``settings`` are other arguments of ``typer.Option``.
 
     ``complete`` returns values for completion in the shell.
     """
-    info: OptionInfo = typer.Option(
-        *names, metavar=metavar, rich_help_panel=panel, help=text, autocompletion=complete
+    return typer.Option(
+        *names, help=text, rich_help_panel=panel, autocompletion=complete, **settings
     )
-    return info
 
 
-def flag_option(text: str, name: str, *, panel: str | None = None) -> OptionInfo:
-    """Return an option that is given or not, with its help text."""
-    info: OptionInfo = typer.Option(name, rich_help_panel=panel, help=text)
-    return info
+number_option = partial(option, parser=parse_number)
+whole_number_option = partial(option, parser=parse_whole_number, metavar="N")
 
 
-def malleable_policy_option(default: str) -> OptionInfo:
+def malleable_policy_option(default: str) -> Any:
     """Return an option that names a policy of the live scheduler, and says what is the default."""
-    info: OptionInfo = typer.Option(
+    return option(
+        f"One of {', '.join(list_malleable_policies())}. By default, {default}.",
         metavar="NAME",
-        autocompletion=complete_malleable_policy,
-        help=f"One of {MALLEABLE_POLICY_NAMES}. By default, {default}.",
+        complete=complete_malleable_policy,
     )
-    return info
 
-
-POLICY_NAMES = ", ".join(POLICIES)
-MALLEABLE_POLICY_NAMES = ", ".join(list_malleable_policies())
-SPEEDUP_PANEL = "Speedup"
-OUTPUT_PANEL = "Output"
 
 Servers = Annotated[float, number_option("Number of servers.", metavar="N")]
-MaxServers = Annotated[
-    float | None,
-    number_option(
-        "Maximum number of servers that one job can use.", metavar="K", panel=SPEEDUP_PANEL
-    ),
-]
 Seed = Annotated[int, whole_number_option("Random seed.", metavar="S")]
+Whole = Annotated[bool, option("Allocate whole servers only.", "--whole")]
 ResizeCost = Annotated[
     float,
     number_option(
@@ -125,21 +113,267 @@ SizeError = Annotated[
         metavar="E",
     ),
 ]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", rich_help_panel=OUTPUT_PANEL, help="Print JSON."),
-]
+AsJson = Annotated[bool, option("Print JSON.", "--json", panel=OUTPUT_PANEL)]
 PlotFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=OUTPUT_PANEL,
-        help="Save a plot of the result as .png, .svg or .pdf.",
-    ),
+    option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE", panel=OUTPUT_PANEL),
 ]
 CsvFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--csv", metavar="FILE", rich_help_panel=OUTPUT_PANEL, help="Write the result as CSV."
-    ),
+    Path | None, option("Write the result as CSV.", "--csv", metavar="FILE", panel=OUTPUT_PANEL)
 ]
+
+
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes the fields of each group as options of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups, parameters = {}, []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            parameters += _get_parameters(hints[name])
+        else:
+            parameters.append(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+            )
+
+    @wraps(command)
+    def expanded(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
+
+
+def _get_parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]
+
+
+@dataclass(frozen=True)
+class SpeedupOptions:
+    """The speedup that all jobs share."""
+
+    p: Annotated[
+        float | None,
+        number_option(
+            "Power law: k servers are k^P times as fast as one; 0 < P < 1.",
+            metavar="P",
+            panel=SPEEDUP_PANEL,
+        ),
+    ] = None
+    parallel_fraction: Annotated[
+        float | None,
+        number_option(
+            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=SPEEDUP_PANEL
+        ),
+    ] = None
+    measured: Annotated[
+        Path | None,
+        option(
+            "Measured speedups: a CSV file with columns servers and speedup.",
+            metavar="FILE.CSV",
+            panel=SPEEDUP_PANEL,
+        ),
+    ] = None
+    max_servers: Annotated[
+        float | None,
+        number_option(
+            "Maximum number of servers that one job can use.", metavar="K", panel=SPEEDUP_PANEL
+        ),
+    ] = None
+    time_shared: Annotated[
+        bool,
+        option(
+            "Let jobs share a server in time: the speedup is linear below one server.",
+            "--time-shared",
+            panel=SPEEDUP_PANEL,
+        ),
+    ] = False
+
+    @property
+    def chosen(self) -> list[str]:
+        """The options that choose a speedup."""
+        return _list_chosen(
+            {"--p": self.p, "--amdahl": self.parallel_fraction, "--measured": self.measured}
+        )
+
+    def create(self) -> Speedup | None:
+        """Return the chosen speedup, or None if there is none."""
+        from hesrpt.readers import read_speedup
+        from hesrpt.speedups import Amdahl, PowerLaw
+
+        if len(self.chosen) > 1:
+            raise InputError(
+                f"choose one of --p, --amdahl or --measured, not {' and '.join(self.chosen)}"
+            )
+        speedup: Speedup
+        if self.p is not None:
+            speedup = PowerLaw(self.p)
+        elif self.parallel_fraction is not None:
+            speedup = Amdahl(self.parallel_fraction)
+        elif self.measured is not None:
+            speedup = read_speedup(self.measured)
+        else:
+            if self.max_servers is not None or self.time_shared:
+                name = "--time-shared" if self.max_servers is None else "--max-servers"
+                raise InputError(f"{name} needs one of --p, --amdahl or --measured")
+            return None
+        if self.time_shared:
+            speedup = speedup.time_shared()
+        if self.max_servers is not None:
+            speedup = speedup.limited(check_positive("max_servers", self.max_servers))
+        return speedup
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The jobs to simulate, from a file or drawn at random."""
+
+    jobs: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="JOBS.CSV",
+            show_default=False,
+            help="The jobs: a CSV file with a column size and, optionally, name, weight, arrival, "
+            "p, max_servers and requested (servers, for rigid policies). Use - for standard input.",
+        ),
+    ] = None
+    pareto: Annotated[
+        int | None,
+        whole_number_option(
+            "Draw M jobs with Pareto-distributed sizes, all present at time 0.",
+            metavar="M",
+            panel=_JOBS_PANEL,
+        ),
+    ] = None
+    shape: Annotated[
+        float | None,
+        number_option(
+            f"Shape of the Pareto distribution, for --pareto; {_DEFAULT_SHAPE} by default.",
+            metavar="A",
+            panel=_JOBS_PANEL,
+        ),
+    ] = None
+    poisson: Annotated[
+        int | None,
+        whole_number_option(
+            "Draw M jobs that arrive in a Poisson process; needs --rate.",
+            metavar="M",
+            panel=_JOBS_PANEL,
+        ),
+    ] = None
+    rate: Annotated[
+        float | None,
+        number_option("Arrivals per unit of time, for --poisson.", metavar="R", panel=_JOBS_PANEL),
+    ] = None
+    sizes: Annotated[
+        str | None,
+        option(
+            f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
+            f"By default, {_DEFAULT_SIZES}.",
+            metavar="NAME",
+            panel=_JOBS_PANEL,
+            complete=complete_sizes,
+        ),
+    ] = None
+
+    def create(
+        self, speedup_options: SpeedupOptions, seed: int, replications: int = 1
+    ) -> list[Workload]:
+        """Return one workload, or one for each replication of random jobs."""
+        chosen = _list_chosen(
+            {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
+        )
+        check_whole_number("replications", replications, minimum=1)
+        if len(chosen) != 1:
+            rejected = f", not {' and '.join(chosen)}" if chosen else ""
+            raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{rejected}")
+        if self.poisson is not None and self.rate is None:
+            raise InputError("--poisson needs --rate")
+        for name, value, needed, count in (
+            ("--rate", self.rate, "--poisson", self.poisson),
+            ("--sizes", self.sizes, "--poisson", self.poisson),
+            ("--shape", self.shape, "--pareto", self.pareto),
+        ):
+            if value is not None and count is None:
+                raise InputError(f"{name} needs {needed}")
+        if self.jobs is not None:
+            if replications > 1:
+                raise InputError("--replications needs random jobs: --pareto or --poisson")
+            return [read_jobs_file(self.jobs, speedup_options)]
+        speedup = speedup_options.create()
+        if speedup is None:
+            raise InputError(
+                "random jobs need a speedup: choose one of --p, --amdahl or --measured"
+            )
+        seeds = range(check_whole_number("seed", seed, minimum=0), seed + replications)
+        if self.pareto is not None:
+            count = check_whole_number("pareto", self.pareto, minimum=1)
+            shape = _DEFAULT_SHAPE if self.shape is None else self.shape
+            return [
+                Workload.pareto(count, shape=shape, seed=each, speedup=speedup) for each in seeds
+            ]
+        count = check_whole_number("poisson", self.poisson, minimum=1)
+        rate = check_positive("rate", self.rate)
+        sizes = check_choice("sizes", self.sizes or _DEFAULT_SIZES, tuple(SIZES))
+        return [
+            Workload.poisson(rate, count, sizes=sizes, seed=each, speedup=speedup) for each in seeds
+        ]
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """Options of a simulation. The fields are arguments of ``hesrpt.simulate``."""
+
+    whole: Whole = False
+    resize_cost: ResizeCost = 0.0
+    size_error: SizeError = 0.0
+    seed: Seed = 0
+
+
+def read_jobs_file(path: Path, speedup_options: SpeedupOptions) -> Workload:
+    """Return the jobs in a file. Either its column p or the options choose the speedup."""
+    from hesrpt.readers import read_jobs
+
+    try:
+        return read_jobs(path, speedup_options.create())
+    except InputError as error:
+        if error.argument != "speedup":
+            raise
+        source = describe_source(path)
+        if speedup_options.chosen:
+            raise InputError(
+                f"{source}: has a column p, so each job has its own speedup; remove "
+                f"{speedup_options.chosen[0]}"
+            ) from error
+        raise InputError(
+            f"{source}: has no column p: choose one of --p, --amdahl or --measured"
+        ) from error
+
+
+def check_columns(policies: Iterable[str], workload: Workload) -> None:
+    """Raise an error if a policy needs a column that the jobs do not have."""
+    malleable = list_malleable_policies()
+    for policy in policies:
+        if policy == "hesrpt-weighted" and workload.weights is None:
+            column = "weight"
+        elif policy in POLICIES and policy not in malleable and workload.requested is None:
+            column = "requested"
+        else:
+            continue
+        raise InputError(f"policy {policy} needs jobs from a JOBS.CSV with a column {column}")
+
+
+def _list_chosen(options: dict[str, object]) -> list[str]:
+    return [name for name, value in options.items() if value is not None]

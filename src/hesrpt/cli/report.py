@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile
-from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.run_choice import RunChoice
-from hesrpt.display.console import create_console
+from hesrpt.cli.terminal import (
+    check_output_files,
+    create_table,
+    print_json,
+    print_locations,
+    print_table,
+    save_figure,
+)
+from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
 from hesrpt.files import write_csv
+from hesrpt.policies.registry import get_title
+from hesrpt.units import format_duration, format_duration_with_margin
 
 if TYPE_CHECKING:
-    from hesrpt.cli.service_run import ServiceRun
+    from hesrpt.cli.run_access import ServiceRun
     from hesrpt.reports.counterfactuals import RunComparison
+    from hesrpt.service.client import JobInfo
     from hesrpt.storage.journal_entries import JobRecord
 
 # How many of the latest jobs to compare policies on, as a service does, and how few say too little.
@@ -45,9 +53,8 @@ def report(
     If the run as a whole cannot be simulated, its latest jobs are that can be. --csv writes one
     line for each job. --csv and --plot need the state directory; so do the work and the p of jobs.
     """
-    from hesrpt.cli.directory_run import DirectoryRun
-    from hesrpt.cli.failed_items import failures_as_json, print_failures
-    from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.cli.outcomes import failures_as_json, print_failures, print_outcome
+    from hesrpt.cli.run_access import DirectoryRun
     from hesrpt.reports.counterfactuals import compare_policies
     from hesrpt.reports.inspection import NOTHING_ENDED, NothingEndedError, read_report
 
@@ -66,15 +73,8 @@ def report(
         if csv is not None or plot is not None:
             raise
         if as_json:
-            empty = dict.fromkeys(("metrics", "comparison", "recent"))
             servers = target.read().overview.servers
-            content: dict[str, Any] = {
-                "hesrpt": __version__,
-                "servers": servers,
-                **empty,
-                "jobs": [],
-            }
-            print(json.dumps(content, indent=2))
+            print_json(servers=servers, metrics=None, comparison=None, recent=None, jobs=[])
         else:
             print(NOTHING_ENDED)
         return
@@ -86,21 +86,15 @@ def report(
     if plot is not None:
         save_figure(schedule.plot(in_seconds=True), plot)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "hesrpt": __version__,
-                    "servers": run_report.servers,
-                    "metrics": run_report.metrics,
-                    "comparison": comparison.to_json_value(),
-                    "recent": None if recent is None else recent.to_json_value(),
-                    "jobs": [
-                        row | {"failed_items": failures_as_json(record.failed_items)}
-                        for row, record in zip(rows, run_report.records, strict=True)
-                    ],
-                },
-                indent=2,
-            )
+        print_json(
+            servers=run_report.servers,
+            metrics=run_report.metrics,
+            comparison=comparison.to_json_value(),
+            recent=None if recent is None else recent.to_json_value(),
+            jobs=[
+                row | {"failed_items": failures_as_json(record.failed_items)}
+                for row, record in zip(rows, run_report.records, strict=True)
+            ],
         )
     else:
         console = create_console()
@@ -117,7 +111,7 @@ def report(
 
 
 def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
-    """Return what is known of a job that has ended; of one that never ran, no work or slowdown."""
+    """Return the row of a job that has ended; one that never ran has no work and no slowdown."""
     return dict(row) | ({} if record.size else {"size": 0.0, "slowdown": None})
 
 
@@ -135,23 +129,68 @@ def _compare_recent(directory: Path) -> RunComparison | None:
 
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:
     """Print the flow times of a service so far, and of other policies by simulation."""
-    from hesrpt.cli.run_tables import explain_missing_comparison, print_service_report
     from hesrpt.reports.inspection import NOTHING_ENDED
 
     schedule, jobs = target.client.schedule(points=2), target.client.jobs()
     ended = [job for job in jobs if job.has_ended]
     if as_json:
-        content = {
-            "mean_flow_time": schedule["mean_flow_time"],
-            "done": schedule["ended"],  # of which the mean is
-            "ended": len(ended),
-            "comparison": schedule["comparison"],
-            "bound": schedule["bound"],
-            "reason": explain_missing_comparison(schedule),
-        }
-        rows = [dict(vars(job)) for job in ended]
-        print(json.dumps({"hesrpt": __version__} | content | {"jobs": rows}, indent=2))
+        print_json(
+            mean_flow_time=schedule["mean_flow_time"],
+            done=schedule["ended"],  # of which the mean is
+            ended=len(ended),
+            comparison=schedule["comparison"],
+            bound=schedule["bound"],
+            reason=_explain_missing_comparison(schedule),
+            jobs=[dict(vars(job)) for job in ended],
+        )
     elif ended:
-        print_service_report(create_console(), schedule, ended)
+        _print_service_report(schedule, ended)
     else:
         print(NOTHING_ENDED)
+
+
+def _explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
+    """Return why a service has no comparison with other policies; None if it has one."""
+    comparison = schedule["comparison"]
+    if comparison is not None:
+        return str(comparison["reason"]) if comparison["reason"] else None
+    if schedule["ended"] < _FEWEST_JOBS:
+        return f"fewer than {_FEWEST_JOBS} jobs are done"
+    return "the service works it out in the background; ask again in a minute"
+
+
+def _print_service_report(schedule: Mapping[str, Any], jobs: Sequence[JobInfo]) -> None:
+    """Print the flow times of ended jobs of a service, and of other policies by simulation."""
+    from hesrpt.cli.outcomes import create_grid, describe_done, describe_latest
+
+    console = create_console()
+    table = create_table("job", "state", "items", "flow time", left=["job", "state"])
+    for job in jobs:
+        flow_time = format_duration(job.flow_time or 0.0)
+        table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
+    print_table(console, table)
+    console.print()
+    mean, comparison, bound = (schedule[key] for key in ("mean_flow_time", "comparison", "bound"))
+    if mean is None:
+        console.print("mean flow time: none, because no job is done")
+        return
+    grid = create_grid()
+    whose = describe_done(schedule["ended"])
+    grid.add_row("mean flow time", format_duration(mean), "measured", whose)
+    if comparison is not None and comparison["simulated"]:
+        measured = format_duration(comparison["measured"])
+        grid.add_row("", measured, "measured", describe_latest(comparison["jobs"]))
+        for each in comparison["simulated"]:
+            value = format_duration_with_margin(each["mean_flow_time"], each["margin"])
+            grid.add_row("", value, "simulated", literal(get_title(each["policy"])))
+    if bound is not None and bound["mean_flow_time"] is not None:
+        value = format_duration(bound["mean_flow_time"])
+        grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
+    print_table(console, grid)
+    if reason := _explain_missing_comparison(schedule):
+        console.print(literal(f"no comparison with other policies: {reason}"), soft_wrap=True)
+    if bound is not None and bound["reason"]:
+        console.print(literal(f"no lower bound: {bound['reason']}"), soft_wrap=True)
+    console.print(
+        "the work and the p of each job: hesrpt report --state DIR, where the service runs"
+    )

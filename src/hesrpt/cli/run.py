@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import os
+import shlex
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hesrpt._version import __version__
 from hesrpt.cli.completion import complete_change
 from hesrpt.cli.engine_options import EngineOptions
-from hesrpt.cli.options import (
-    AsJson,
-    flag_option,
-    malleable_policy_option,
-    text_option,
-    whole_number_option,
-)
+from hesrpt.cli.options import AsJson, malleable_policy_option, option, whole_number_option
+from hesrpt.cli.terminal import create_table, print_json, print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+from hesrpt.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +28,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hesrpt.display.overview import RunOverview
+    from hesrpt.pool.batch_run import RunOptions
     from hesrpt.pool.pool import Pool
+    from hesrpt.pool.run_preview import PreviewedCommand, PreviewedJob, RunPreview
     from hesrpt.scheduler.job_registry import OnChange
+
+# How many commands of a job a dry run prints.
+_MAX_COMMANDS = 5
 
 
 def run(
@@ -53,19 +55,18 @@ def run(
         ),
     ] = None,
     policy: Annotated[
-        str | None,
-        malleable_policy_option("the policy in the jobs file, or else adaptive"),
+        str | None, malleable_policy_option("the policy in the jobs file, or else adaptive")
     ] = None,
     state: Annotated[
         Path | None,
-        text_option(
+        option(
             "Record every result in this directory. If it holds a run already, continue that.",
             metavar="DIR",
         ),
     ] = None,
     keep_going: Annotated[
         bool,
-        flag_option(
+        option(
             "If an item fails, go on with the others of its job. For single jobs, set "
             "keep_going in the jobs file.",
             "--keep-going",
@@ -73,28 +74,28 @@ def run(
     ] = False,
     on_change: Annotated[
         str | None,
-        typer.Option(
-            metavar="CHOICE",
-            autocompletion=complete_change,
-            help="For jobs whose command has changed since the run in --state DIR was started: "
+        option(
+            "For jobs whose command has changed since the run in --state DIR was started: "
             "redo does all items again, keep keeps the results of items that are done, and error, "
             "the default, refuses to run.",
+            metavar="CHOICE",
+            complete=complete_change,
         ),
     ] = None,
     learned: Annotated[
         Path | None,
-        text_option(
+        option(
             "State directory of an earlier run, to plan with what its jobs have taught.",
             metavar="DIR",
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        text_option("Append what the scheduler decides, and why, to this file.", metavar="FILE"),
+        option("Append what the scheduler decides, and why, to this file.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[
         bool,
-        flag_option(
+        option(
             "Print the commands and when jobs would end, but start and create nothing.", "--dry-run"
         ),
     ] = False,
@@ -105,17 +106,12 @@ def run(
     With --state DIR, the same command starts a run and continues it after a crash. The exit code is
     0 if no job has failed, 1 if one has, 2 if the run was refused, and 130 if it was interrupted.
     """
-    from hesrpt.cli.failed_items import print_failures
-    from hesrpt.cli.run_tables import SCRIPT_HINT, get_resume_command, print_outcome
+    from hesrpt.cli.outcomes import print_failures, print_outcome
+    from hesrpt.cli.run_access import SCRIPT_HINT, get_resume_command
     from hesrpt.jobs.jobs_file import JobsFile, read_jobs_file
     from hesrpt.pool.batch_run import RunOptions, run_jobs
     from hesrpt.reports.counterfactuals import MAX_JOBS_AT_ONCE
-    from hesrpt.reports.inspection import (
-        read_job_names,
-        read_policy,
-        read_report,
-        read_status,
-    )
+    from hesrpt.reports.inspection import read_job_names, read_policy, read_report, read_status
     from hesrpt.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -145,10 +141,9 @@ def run(
         group_weights=file.group_weights,
     )
     if dry_run:
-        from hesrpt.cli.dry_run import print_preview
         from hesrpt.pool.run_preview import preview_run
 
-        print_preview(preview_run(file.jobs, options), options, as_json=as_json)
+        _print_preview(preview_run(file.jobs, options), options, as_json=as_json)
         return
     console = create_console(stderr=as_json)
     # Ray prints the cluster's messages to standard output: keep them out of the JSON.
@@ -168,18 +163,13 @@ def run(
         print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
-        result = {
-            "hesrpt": __version__,
-            "policy": chosen,
-            "servers": pool.servers,
-            "jobs": _jobs_as_json(pool, state),
-            "comparison": (
-                pool.compare_policies(max_jobs=MAX_JOBS_AT_ONCE).to_json_value()
-                if pool.jobs
-                else None
-            ),
-        }
-        print(json.dumps(result, indent=2))
+        compared = pool.compare_policies(max_jobs=MAX_JOBS_AT_ONCE) if pool.jobs else None
+        print_json(
+            policy=chosen,
+            servers=pool.servers,
+            jobs=_jobs_as_json(pool, state),
+            comparison=None if compared is None else compared.to_json_value(),
+        )
     elif not pool.jobs:
         if state is not None and read_status(state).waits_for_script:
             ended = f"nothing is left to do: all commands in {state} have ended; {SCRIPT_HINT}"
@@ -204,13 +194,16 @@ def run(
 
 @contextlib.contextmanager
 def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool], None]]:
-    """Show the jobs of a run while they run; yield what to call from time to time."""
-    from hesrpt.display.screens import HiddenScreen, LineScreen, Screen, TerminalScreen
+    """Show the jobs of a run while they run; yield a function to call from time to time."""
+    from hesrpt.display.progress import LineScreen, Screen, TerminalScreen
 
-    screen: Screen = HiddenScreen()
-    if not hidden:
-        is_terminal = console.is_terminal
-        screen = TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
+    if hidden:
+        yield lambda pool: None
+        return
+    is_terminal = console.is_terminal
+    screen: Screen = (
+        TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
+    )
     shown: list[Pool] = []
     last: list[RunOverview] = []
 
@@ -248,7 +241,7 @@ def _log_to_file(path: Path) -> None:
 
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
-    from hesrpt.cli.failed_items import failures_as_json
+    from hesrpt.cli.outcomes import failures_as_json
     from hesrpt.reports.inspection import read_status
 
     keys = ("name", "state", "items", "done", "flow_time", "error")
@@ -264,3 +257,113 @@ def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
         | {"state": status.get_state(job), "failed_items": failures_as_json(job.failed_items)}
         for job in status.jobs
     ]
+
+
+def _print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) -> None:
+    """Print the jobs of a run that was not started, with their commands."""
+    if as_json:
+        print_json(
+            policy=options.policy,
+            servers=preview.servers,
+            jobs=[_describe_as_json(job) for job in preview.jobs],
+        )
+        return
+    console = create_console()
+    columns = ("job", "items", "servers at first", "limits", "ends after")
+    table = create_table(*columns, left=["job", "limits"])
+    for job in preview.jobs:
+        done = f"{job.done:,}/" if job.done else ""
+        table.add_row(
+            literal(job.spec.name),
+            f"{done}{job.spec.items or 0:,}",
+            str(job.servers),
+            _describe_limits(job),
+            _describe_end(job),
+        )
+    print_table(console, table)
+    for job in preview.jobs:
+        if not job.left:
+            continue
+        console.print()
+        console.print(literal(f"{job.spec.name}:"), soft_wrap=True)
+        for command in islice(job.list_commands(_quote), _MAX_COMMANDS):
+            console.print(
+                literal(f"  {_describe_directory(command)}{command.text}"), soft_wrap=True
+            )
+        if (more := len(job.left) - _MAX_COMMANDS) > 0:
+            console.print(f"  … and {more:,} more, which --json lists")
+    console.print()
+    note = f"{options.policy} on {format_count(preview.servers, 'server')}; nothing was started"
+    if any(_describe_end(job) == "?" for job in preview.jobs):
+        note += '; "?": give the size of the job, or run it once to learn it'
+    if any(_waits_for_servers(job) for job in preview.jobs if job.left):
+        note += '; "{servers}": not known before the job starts'
+    console.print(literal(note), soft_wrap=True)
+
+
+def _describe_end(job: PreviewedJob) -> str:
+    """Return when a job would end; if it would not run, what keeps it from doing so."""
+    if job.state != "waiting":
+        return job.state
+    return "?" if job.end is None else format_duration(job.end)
+
+
+def _waits_for_servers(job: PreviewedJob) -> bool:
+    template = job.spec.command
+    return (
+        job.command_servers is None and template is not None and "servers" in template.placeholders
+    )
+
+
+def _describe_directory(command: PreviewedCommand) -> str:
+    directory = Path(os.path.normpath(command.directory or "."))
+    if directory in (Path.cwd(), Path()):
+        return ""
+    if directory.is_relative_to(Path.cwd()):
+        directory = directory.relative_to(Path.cwd())
+    return f"cd {_quote(str(directory))} && "
+
+
+def _quote(text: str) -> str:
+    """Quote a text for a shell, without line breaks or other characters that cannot be seen."""
+    if text.isprintable():
+        return shlex.quote(text)
+    characters = (
+        char if char.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(char))
+        for char in text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    )
+    return f"$'{''.join(characters)}'"
+
+
+def _describe_limits(job: PreviewedJob) -> str:
+    spec, limits = job.spec, []
+    if spec.max_servers is not None:
+        low = max(spec.min_servers, 1)
+        span = f"{low}" if low == spec.max_servers else f"{low} to {spec.max_servers}"
+        limits.append(f"servers: {span}")
+    elif spec.min_servers > 1:
+        limits.append(f"servers: at least {spec.min_servers}")
+    if spec.command is not None and spec.command.timeout is not None:
+        limits.append(f"timeout: {format_duration(spec.command.timeout)}")
+    limits.append(f"retries: {spec.retries}")
+    return ", ".join(limits)
+
+
+def _describe_as_json(job: PreviewedJob) -> dict[str, Any]:
+    spec = job.spec
+    return {
+        "name": spec.name,
+        "state": job.state,
+        "items": spec.items,
+        "done": job.done,
+        "servers": job.servers,
+        "min_servers": spec.min_servers,
+        "max_servers": spec.max_servers,
+        "timeout": None if spec.command is None else spec.command.timeout,
+        "retries": spec.retries,
+        "ends_after": job.end,
+        "commands": [
+            {"item": command.item, "command": command.text, "directory": str(command.directory)}
+            for command in job.list_commands()
+        ],
+    }

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hesrpt.cli.completion import complete_job
+from hesrpt.cli.options import option
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.cli.directory_run import DirectoryRun
-    from hesrpt.cli.service_run import ServiceRun
+    from hesrpt.cli.run_access import DirectoryRun, ServiceRun
 
-_PANEL = "Which run"
+_option = partial(option, panel="Which run")
 
 #: The arguments of commands about jobs: a state directory may come before the names.
 RunArguments = Annotated[
@@ -38,33 +39,29 @@ class RunChoice:
 
     url: Annotated[
         str | None,
-        typer.Option(
+        _option(
+            "Address of a service (hesrpt serve). By default, the variable HESRPT_URL.",
             metavar="URL",
-            rich_help_panel=_PANEL,
-            help="Address of a service (hesrpt serve). By default, the variable HESRPT_URL.",
         ),
     ] = None
     token: Annotated[
         str | None,
-        typer.Option(
+        _option(
+            "Its token, unless the URL contains it. By default, the variable HESRPT_TOKEN.",
             metavar="TOKEN",
-            rich_help_panel=_PANEL,
-            help="Its token, unless the URL contains it. By default, the variable HESRPT_TOKEN.",
         ),
     ] = None
     state: Annotated[
         Path | None,
-        typer.Option(
+        _option(
+            "State directory of a run or service. By default, the variable HESRPT_STATE.",
             metavar="DIR",
-            rich_help_panel=_PANEL,
-            help="State directory of a run or service. By default, the variable HESRPT_STATE.",
         ),
     ] = None
 
     def find(self, arguments: Sequence[str] | None) -> tuple[DirectoryRun | ServiceRun, list[str]]:
-        """Return the run, and the arguments that are no state directory."""
-        from hesrpt.cli.directory_run import DirectoryRun
-        from hesrpt.cli.service_run import ServiceRun
+        """Return the run, and the arguments that do not say which it is."""
+        from hesrpt.cli.run_access import DirectoryRun, ServiceRun
         from hesrpt.storage.state_directory import holds_run
 
         rest = list(arguments or ())
@@ -81,7 +78,7 @@ class RunChoice:
         if os.environ.get("HESRPT_STATE"):
             return DirectoryRun(Path(os.environ["HESRPT_STATE"])), rest
         if rest:
-            return DirectoryRun(Path(rest[0])), rest[1:]  # which says what is wrong with it
+            return DirectoryRun(Path(rest[0])), rest[1:]  # reading it will say what is wrong
         raise InputError(
             "DIR is missing: give a state directory, --state DIR or --url URL, or set "
             "HESRPT_STATE or HESRPT_URL"

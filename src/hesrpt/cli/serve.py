@@ -9,15 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from hesrpt.cli.engine_options import EngineOptions
-from hesrpt.cli.options import (
-    flag_option,
-    malleable_policy_option,
-    text_option,
-    whole_number_option,
-)
+from hesrpt.cli.options import malleable_policy_option, option, whole_number_option
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
@@ -32,10 +25,10 @@ def serve(
     engine_options: EngineOptions,
     state: Annotated[
         Path,
-        typer.Option(
+        option(
+            "Keep the queue in this directory. If it holds one already, go on with it.",
             metavar="DIR",
             envvar="HESRPT_STATE",
-            help="Keep the queue in this directory. If it holds one already, go on with it.",
         ),
     ],
     servers: Annotated[
@@ -44,42 +37,38 @@ def serve(
             "Number of servers. By default, as before, or else all cores of this machine."
         ),
     ] = None,
-    policy: Annotated[
-        str | None,
-        malleable_policy_option("as before, or else adaptive"),
-    ] = None,
+    policy: Annotated[str | None, malleable_policy_option("as before, or else adaptive")] = None,
     keep: Annotated[
         str | None,
-        text_option(
+        option(
             "Remove jobs with their output this long after their end, for example 30d.",
             metavar="DURATION",
         ),
     ] = None,
     keep_bytes: Annotated[
         str | None,
-        text_option(
+        option(
             "Remove the oldest jobs while results and output take more, for example 10GB.",
             metavar="SIZE",
         ),
     ] = None,
     keep_jobs: Annotated[
-        int | None,
-        whole_number_option("Keep at most so many jobs that have ended."),
+        int | None, whole_number_option("Keep at most so many jobs that have ended.")
     ] = 10_000,
     on_stop: Annotated[
         str,
-        text_option(
+        option(
             "On SIGTERM and Ctrl-C: drain lets running items end, stop stops them. The "
             "next start goes on in either case.",
             metavar="CHOICE",
         ),
     ] = "drain",
     drain_timeout: Annotated[
-        float, text_option("How long to wait for running items.", metavar="SECONDS")
+        float, option("How long to wait for running items.", metavar="SECONDS")
     ] = 60.0,
     host: Annotated[
         str,
-        text_option(
+        option(
             "Address to listen on. Any but this machine's own needs TLS, or --insecure.",
             metavar="ADDRESS",
             panel=_ACCESS_PANEL,
@@ -92,16 +81,14 @@ def serve(
         ),
     ] = 8642,
     certfile: Annotated[
-        Path | None,
-        text_option("Certificate for HTTPS (PEM).", metavar="FILE", panel=_ACCESS_PANEL),
+        Path | None, option("Certificate for HTTPS (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
     ] = None,
     keyfile: Annotated[
-        Path | None,
-        text_option("Key of the certificate (PEM).", metavar="FILE", panel=_ACCESS_PANEL),
+        Path | None, option("Key of the certificate (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
     ] = None,
     insecure: Annotated[
         bool,
-        flag_option(
+        option(
             "Listen on the network without TLS: others there can read the token.",
             "--insecure",
             panel=_ACCESS_PANEL,
@@ -109,7 +96,7 @@ def serve(
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        text_option(
+        option(
             "Further name of this service, such as that of a proxy. Can be repeated.",
             metavar="NAME",
             panel=_ACCESS_PANEL,
@@ -117,7 +104,7 @@ def serve(
     ] = None,
     read_only_token: Annotated[
         bool,
-        flag_option(
+        option(
             "Also accept a token that may only look, and print its URL.",
             "--read-only-token",
             panel=_ACCESS_PANEL,
@@ -125,9 +112,7 @@ def serve(
     ] = False,
     print_unit: Annotated[
         bool,
-        flag_option(
-            "Print a systemd user unit with these options, and start nothing.", "--print-unit"
-        ),
+        option("Print a systemd user unit with these options, and start nothing.", "--print-unit"),
     ] = False,
 ) -> None:
     """Run a queue to which jobs are added at any time, with a web page and an HTTP API.

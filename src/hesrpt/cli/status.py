@@ -1,26 +1,35 @@
-"""``hesrpt status``: the state of a run's jobs."""
+"""``hesrpt status`` and ``wait``: the state of a run's jobs, and their end."""
 
 from __future__ import annotations
 
-import json
+import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson
+from hesrpt.cli.options import AsJson, option
 from hesrpt.cli.run_choice import RunArguments, RunChoice
-from hesrpt.display.console import create_console
+from hesrpt.cli.terminal import create_table, print_json, print_table
+from hesrpt.display.console import create_console, literal
+from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+from hesrpt.units import format_duration_with_margin, parse_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hesrpt.cli.directory_run import DirectoryRun
-    from hesrpt.cli.service_run import ServiceRun
+    from rich.console import Console
 
+    from hesrpt.cli.run_access import DirectoryRun, EndedJob, RunView, ServiceRun
+    from hesrpt.decisions.kinds import LearnedKind
+    from hesrpt.display.overview import RunOverview
+
+# How many of the jobs that have ended to show.
+_MAX_ENDED = 20
+# The exit code if jobs take too long, as of the program ``timeout``.
+_TIMED_OUT = 124
 # How often to look again with --watch, in seconds.
 _WATCH_SECONDS = 1.0
 
@@ -29,23 +38,21 @@ def status(
     run: RunChoice,
     jobs: RunArguments = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show the jobs until you press Ctrl-C.")
+        bool, option("Show the jobs until you press Ctrl-C.", "--watch", "-w")
     ] = False,
     all_jobs: Annotated[
-        bool, typer.Option("--all", help="Show all jobs that have ended, not only the latest 20.")
+        bool, option("Show all jobs that have ended, not only the latest 20.", "--all")
     ] = False,
     learned: Annotated[
         bool,
-        typer.Option(
-            "--learned",
-            help="Show what was learned about each kind of job instead; not with a URL.",
+        option(
+            "Show what was learned about each kind of job instead; not with a URL.", "--learned"
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of each job of a run: its items, servers, time left, and what it waits for."""
-    from hesrpt.cli.directory_run import DirectoryRun
-    from hesrpt.cli.run_tables import print_run
+    from hesrpt.cli.run_access import DirectoryRun
 
     target, names = run.find(jobs)
     if learned:
@@ -60,9 +67,47 @@ def status(
         return
     view = target.read().select(names)
     if as_json:
-        print(json.dumps(view.content, indent=2))
+        print_json(**view.content)
     else:
-        print_run(view, shows_all=all_jobs or bool(names))
+        _print_run(view, shows_all=all_jobs or bool(names))
+
+
+def _print_run(view: RunView, *, shows_all: bool) -> None:
+    """Print the state of each job, why jobs failed, and whether a scheduler is running.
+
+    If none is, and jobs remain, say how to continue.
+    """
+    from hesrpt.cli.outcomes import print_cancellations, print_failures
+
+    console = create_console()
+    run = view.overview
+    failures = view.find_failures(_print_jobs(console, run, shows_all=shows_all))
+    print_cancellations(console, failures)
+    print_failures(console, failures)
+    for hook in view.failed_hooks:
+        console.print(literal(hook.describe()), soft_wrap=True)
+    for name, what in view.changes:
+        text = f"requested for {name}, but not done yet: {what}"
+        console.print(literal(text), soft_wrap=True)
+    console.print()
+    scheduler = f"a scheduler is running: {run.describe()}"
+    if run.note:
+        scheduler = f"{run.note}{view.continuation}"
+    console.print(literal(scheduler), soft_wrap=True)
+
+
+def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
+    """Print a table of the jobs, without most of those that have ended; return those printed."""
+    from hesrpt.display.terminal_table import build_table
+
+    active = sum(not job.has_ended for job in run.jobs)
+    rows = len(run.jobs) if shows_all else active + _MAX_ENDED
+    jobs, others = run.select(rows)
+    width = console.width if console.is_terminal else None
+    print_table(console, build_table(jobs, width=width, has_bars=console.is_terminal))
+    if others:
+        console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
+    return {job.name for job in jobs}
 
 
 def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
@@ -89,7 +134,6 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
 
 
 def _show_learned(state: Path, as_json: bool) -> None:
-    from hesrpt.cli.learned_table import print_learned
     from hesrpt.decisions.kinds import KindMemory
     from hesrpt.reports.inspection import read_learned_runs
 
@@ -100,6 +144,83 @@ def _show_learned(state: Path, as_json: bool) -> None:
             {key: getattr(kind, key) for key in keys} | {"is_command": not kind.is_bag}
             for kind in kinds
         ]
-        print(json.dumps({"hesrpt": __version__, "kinds": rows}, indent=2))
+        print_json(kinds=rows)
     else:
-        print_learned(kinds)
+        _print_learned(kinds)
+
+
+def _print_learned(kinds: Sequence[LearnedKind]) -> None:
+    """Print how long the items of each kind take, and how its jobs speed up."""
+    console = create_console()
+    if not kinds:
+        console.print("nothing has been learned yet: no item has finished")
+        return
+    columns = ("kind", "of", "runs", "items", "time", "p", "p from")
+    table = create_table(*columns, left=["kind", "of", "p from"])
+    for kind in kinds:
+        table.add_row(
+            literal(kind.kind),
+            "items" if kind.is_bag else "a command",
+            str(kind.runs),
+            f"{kind.items:,}",
+            format_duration_with_margin(kind.item_seconds, kind.spread),
+            f"{kind.p:.2f}" if kind.p_origin == "given" else f"{kind.p:.2f} ± {kind.p_error:.2f}",
+            kind.p_origin,
+        )
+    print_table(console, table)
+
+
+def wait(
+    run: RunChoice,
+    jobs: RunArguments = None,
+    timeout: Annotated[
+        str | None,
+        option("How long to wait at most, for example 90 (seconds) or 2h.", metavar="DURATION"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until jobs have ended, or all that have not yet, and print what became of them.
+
+    The exit code is 0 if all are done, 1 if one has failed or was cancelled, 2 if the request makes
+    no sense, 3 if the service cannot be reached, and 124 if it took too long.
+    """
+    target, names = run.find(jobs)
+    wait_for_jobs(target, names, _parse_timeout(timeout), as_json=as_json)
+
+
+def _parse_timeout(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        raise InputError(f"--timeout must be a duration such as 90 or 2h, got {text!r}") from None
+
+
+def wait_for_jobs(
+    target: DirectoryRun | ServiceRun, names: Sequence[str], timeout: float | None, *, as_json: bool
+) -> None:
+    """Wait for jobs, print what became of them, and exit with a code that says it."""
+    ended, has_timed_out = [], False
+    try:
+        for job in target.wait(names, timeout):
+            ended.append(job)
+            if not as_json:
+                print(escape(f"{job.name}: {_describe_end(job)}"), flush=True)
+    except TimeoutError:
+        has_timed_out = True
+        print(f"hesrpt: jobs have not ended after {timeout:g} s", file=sys.stderr)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(jobs=[job._asdict() for job in ended])
+    if has_timed_out:
+        raise typer.Exit(_TIMED_OUT)
+    if any(job.state != "done" for job in ended):
+        raise typer.Exit(1)
+
+
+def _describe_end(job: EndedJob) -> str:
+    """Return what became of a job, and why; the reason may repeat that it was cancelled."""
+    if job.error is None:
+        return job.state
+    reason = job.error.partition("\n")[0]
+    return reason if reason.startswith(job.state) else f"{job.state}: {reason}"

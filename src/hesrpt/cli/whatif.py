@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,20 +21,34 @@ from hesrpt.cli.options import (
     ResizeCost,
     Seed,
     SizeError,
-    parse_number,
+    number_option,
+    option,
     parse_policies,
-    parse_whole_number,
     split_list,
+    whole_number_option,
 )
-from hesrpt.cli.output_files import check_output_files, print_locations
-from hesrpt.cli.terminal import show_progress
+from hesrpt.cli.terminal import (
+    check_output_files,
+    create_table,
+    print_locations,
+    print_table,
+    show_progress,
+)
+from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
 from hesrpt.files import write_csv
+from hesrpt.policies.registry import get_title
+from hesrpt.units import format_count, format_duration, format_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from hesrpt.whatif import Study, Variations
 
 _TRACE_PANEL = "Reading the trace"
+_STATISTICS = ("mean", "median", "p95", "p99")
 
 
 def whatif(
@@ -46,157 +61,144 @@ def whatif(
         ),
     ],
     servers: Annotated[
-        int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            help="Number of servers. By default, the number in the trace.",
-        ),
+        int | None, whole_number_option("Number of servers. By default, the number in the trace.")
     ] = None,
     policies: Annotated[
         str | None,
-        typer.Option(
+        option(
+            f"Any of {POLICY_NAMES}. By default, all that suit the trace.",
             metavar="NAME,…",
-            autocompletion=complete_policies,
-            help=f"Any of {POLICY_NAMES}. By default, all that suit the trace.",
+            complete=complete_policies,
         ),
     ] = None,
     p: Annotated[
         str | None,
-        typer.Option(
-            metavar="P",
-            rich_help_panel=SPEEDUP_PANEL,
-            help="Power law: k servers are k^P times as fast as one. Either a number, several "
+        option(
+            "Power law: k servers are k^P times as fast as one. Either a number, several "
             "(0.5,0.7,0.9), or a distribution over the jobs: uniform(0.4,0.9) or normal(0.7,0.1).",
+            metavar="P",
+            panel=SPEEDUP_PANEL,
         ),
     ] = None,
     curves: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Pick the speedup of each job at random from these measured curves, instead of --p.",
             "--speedups",
             metavar="CURVES.CSV",
-            rich_help_panel=SPEEDUP_PANEL,
-            help="Pick the speedup of each job at random from these measured curves, instead of "
-            "--p.",
+            panel=SPEEDUP_PANEL,
         ),
     ] = None,
     max_servers: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIMIT",
-            rich_help_panel=SPEEDUP_PANEL,
-            help="The most servers that a malleable job gets: a number (32), a multiple of what it "
+        option(
+            "The most servers that a malleable job gets: a number (32), a multiple of what it "
             "asked for (2x), the largest request in the trace (largest), a column with a multiple "
             "for each job (per-job=COLUMN), several of these, or none. Sizes do not depend on it.",
+            metavar="LIMIT",
+            panel=SPEEDUP_PANEL,
             show_default="4x,largest",
         ),
     ] = None,
     malleable: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHICH",
-            help="Which jobs are malleable: a fraction of the jobs (0.3), of users or of "
+        option(
+            "Which jobs are malleable: a fraction of the jobs (0.3), of users or of "
             'server-hours ("0.3 of users"), drawn at random; a column with true or false; or a '
             'condition ("servers >= 8 and runtime > 3600"). The others stay rigid under EASY.',
+            metavar="WHICH",
             show_default="all",
         ),
     ] = None,
     bound: Annotated[
         bool,
-        typer.Option(
-            "--bound",
-            help="Show how far each policy is above what any scheduler could reach. Takes up to "
+        option(
+            "Show how far each policy is above what any scheduler could reach. Takes up to "
             "half a minute of processor time for 1,000 jobs, and minutes for more.",
+            "--bound",
         ),
     ] = False,
     resize_cost: ResizeCost = 0.0,
     size_error: SizeError = 0.0,
     sizes: Annotated[
         str,
-        typer.Option(
-            metavar="KIND",
-            help="What malleable policies know of sizes: exact, or estimates for sizes that follow "
+        option(
+            "What malleable policies know of sizes: exact, or estimates for sizes that follow "
             "from the users' estimates of run times.",
+            metavar="KIND",
         ),
     ] = "exact",
     seed: Seed = 0,
     window: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Use only a part of the trace: 10d..40d or 2024-05-01..2024-06-01.",
             metavar="FROM..TO",
-            rich_help_panel=_TRACE_PANEL,
-            help="Use only a part of the trace: 10d..40d or 2024-05-01..2024-06-01.",
+            panel=_TRACE_PANEL,
         ),
     ] = None,
     min_runtime: Annotated[
         float,
-        typer.Option(
-            parser=parse_number,
-            metavar="SECONDS",
-            rich_help_panel=_TRACE_PANEL,
-            help="Drop jobs that ran for less than this.",
+        number_option(
+            "Drop jobs that ran for less than this.", metavar="SECONDS", panel=_TRACE_PANEL
         ),
     ] = 0.0,
     load: Annotated[
         float | None,
-        typer.Option(
-            parser=parse_number,
+        number_option(
+            "Stretch or compress the submission times to reach this load, for example 0.9.",
             metavar="L",
-            rich_help_panel=_TRACE_PANEL,
-            help="Stretch or compress the submission times to reach this load, for example 0.9.",
+            panel=_TRACE_PANEL,
         ),
     ] = None,
     format: Annotated[  # noqa: A002
         str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_format,
-            rich_help_panel=_TRACE_PANEL,
-            help="Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
+        option(
+            "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
             "By default, it is detected.",
+            metavar="NAME",
+            panel=_TRACE_PANEL,
+            complete=complete_format,
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Names of the columns in the trace, for example submit=timestamp,servers=gpus. "
+            "Without a header, columns have numbers: servers=5.",
             "--map",
             metavar="OURS=THEIRS,…",
-            rich_help_panel=_TRACE_PANEL,
-            help="Names of the columns in the trace, for example submit=timestamp,servers=gpus. "
-            "Without a header, columns have numbers: servers=5.",
+            panel=_TRACE_PANEL,
         ),
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Stop at the first job that cannot be used, instead of dropping it.",
             "--strict",
-            rich_help_panel=_TRACE_PANEL,
-            help="Stop at the first job that cannot be used, instead of dropping it.",
+            panel=_TRACE_PANEL,
         ),
     ] = False,
     sensitivity: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=OUTPUT_PANEL,
-            help="Vary p, resize cost and size error, and save a plot of where the adaptive policy "
+        option(
+            "Vary p, resize cost and size error, and save a plot of where the adaptive policy "
             "stops paying off as .png, .svg or .pdf.",
+            metavar="FILE",
+            panel=OUTPUT_PANEL,
         ),
     ] = None,
     fractions: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=OUTPUT_PANEL,
-            help="Vary the malleable fraction, and save a plot of how many must change before it "
+        option(
+            "Vary the malleable fraction, and save a plot of how many must change before it "
             "pays as .png, .svg or .pdf.",
+            metavar="FILE",
+            panel=OUTPUT_PANEL,
         ),
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.HTML", rich_help_panel=OUTPUT_PANEL, help="Write an HTML report."
-        ),
+        Path | None, option("Write an HTML report.", metavar="FILE.HTML", panel=OUTPUT_PANEL)
     ] = None,
     as_json: AsJson = False,
     csv: CsvFile = None,
@@ -209,7 +211,6 @@ def whatif(
 
     --csv writes one line for each policy.
     """
-    from hesrpt.cli.whatif_tables import print_studies
     from hesrpt.traces import read_trace
     from hesrpt.whatif import (
         RIGID,
@@ -299,7 +300,7 @@ def whatif(
     if as_json:
         print(json.dumps(_as_json(studies, variations), indent=2, allow_nan=False))
     else:
-        print_studies(studies, variations)
+        _print_studies(studies, variations)
         print_locations(plot, csv, report, sensitivity, fractions)
 
 
@@ -346,6 +347,65 @@ def _write_figures(
     if fractions is not None and variations.fractions is not None:
         drawn = sensitivity_figures.draw_fractions(variations.fractions)
         save_figure(drawn, fractions, description=about)
+
+
+def _print_studies(studies: Sequence[Study], variations: Variations) -> None:
+    """Print the tables and the conclusion of each study, and what variations of it show."""
+    console = create_console(soft_wrap=True)
+    first = studies[0]
+    load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
+    servers = format_count(first.servers, "server")
+    console.print(literal(f"{first.trace.summary}; {servers}, {load}"))
+    console.print()
+    for study in studies:
+        columns = ["makespan", "utilisation", "resizes"]
+        if study.resize_cost > 0:
+            columns.append("lost to them")
+        if study.bound:
+            columns.append("above bound")
+        flow_times = _create_table("flow time", *_STATISTICS, *columns)
+        slowdowns = _create_table("slowdown", *_STATISTICS)
+        for row in study.rows():
+            name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
+            flow_times.add_row(
+                name,
+                *(format_duration(row[f"{statistic}_flow_time"]) for statistic in _STATISTICS),
+                format_duration(row["makespan"]),
+                f"{row['utilisation']:.0%}",
+                "" if row["resizes_per_job"] is None else f"{row['resizes_per_job']:.1f}",
+                *([_format_lost(row)] if study.resize_cost > 0 else []),
+                *([f"{row['above_bound']:.0%}"] if study.bound else []),
+            )
+            slowdowns.add_row(
+                name, *(format_number(row[f"{statistic}_slowdown"]) for statistic in _STATISTICS)
+            )
+        for table in (flow_times, slowdowns):
+            print_table(console, table)
+            console.print()
+        for note in study.notes:
+            console.print(literal(note))
+        console.print(literal(study.conclusion, style="bold"))
+        for sentence in (*study.caveats, study.distance):
+            if sentence is not None:
+                console.print(literal(sentence))
+        if study is not studies[-1]:
+            console.print()
+    lines = variations.describe()
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(literal(line))
+
+
+def _format_lost(row: dict[str, Any]) -> str:
+    """Return the server-hours lost to resizes."""
+    return "" if row["server_hours_lost"] is None else f"{row['server_hours_lost']:,.0f} h"
+
+
+def _create_table(first: str, *others: str) -> Table:
+    table = create_table(first, *others, left=[first], no_wrap=True, min_width=7)
+    table.columns[0].min_width = 21
+    return table
 
 
 def _as_json(studies: list[Study], variations: Variations) -> Any:

@@ -1,21 +1,150 @@
-"""The live display of a run, in a thread of its own."""
+"""The live display of a run: a table on a terminal, HTML in a notebook, or lines in a file."""
 
 from __future__ import annotations
 
 import atexit
 import contextvars
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.notebook_html import render_run
 from hesrpt.display.overview import RunOverview
-from hesrpt.display.screens import Screen
+from hesrpt.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+_LOG = logging.getLogger("hesrpt")
 
 # How often the display changes, in seconds.
 _REFRESH_SECONDS = 0.25
+# How many lines of a terminal are left for the command line and the cursor.
+_UNUSED_LINES = 2
+# How often lines tell of jobs that have not ended, in seconds.
+_LINE_SECONDS = 60.0
 
-_LOG = logging.getLogger("hesrpt")
+
+class Screen(Protocol):
+    """Shows a run while it goes on."""
+
+    def open(self, run: RunOverview) -> None:
+        """Begin to show a run."""
+
+    def update(self, run: RunOverview) -> None:
+        """Show how the run is now."""
+
+    def close(self, run: RunOverview) -> None:
+        """Show the run for the last time."""
+
+
+class TerminalScreen:
+    """A table that is drawn again and again."""
+
+    def __init__(self, console: Console, *, leaves_table: bool = True) -> None:
+        self._console, self._leaves_table = console, leaves_table
+        self._live: Live | None = None
+
+    def open(self, run: RunOverview) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            self._build(run),
+            console=self._console,
+            refresh_per_second=4,
+            transient=not self._leaves_table,
+        )
+        self._live.start()
+
+    def update(self, run: RunOverview) -> None:
+        if self._live is not None:
+            self._live.update(self._build(run))
+
+    def close(self, run: RunOverview) -> None:
+        if self._live is not None:
+            self.update(run)
+            self._live.stop()
+
+    def _build(self, run: RunOverview) -> RenderableType:
+        from hesrpt.display.terminal_table import build_view
+
+        size = self._console.size
+        return build_view(run, width=size.width, height=size.height - _UNUSED_LINES)
+
+
+class LineScreen:
+    """A line for each job that ends, and once a minute for those that have not."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._announced: dict[str, float | None] = {}  # flow times by names
+        self._next_line = time.monotonic() + _LINE_SECONDS
+
+    def open(self, run: RunOverview) -> None:
+        self.update(run)
+
+    def update(self, run: RunOverview) -> None:
+        for job in run.jobs:
+            # A job that is retried ends again, later.
+            if job.has_ended and self._announced.get(job.name, -1.0) != job.flow_time:
+                self._announced[job.name] = job.flow_time
+                is_cancelled = job.state == "cancelled"  # its error says so, and by whom
+                what = job.error if is_cancelled and job.error else job.state
+                subject = f"{job.name}: {what} after {format_duration(job.flow_time or 0.0)}"
+                print_error_text(self._console, subject, None if is_cancelled else job.error)
+        if time.monotonic() >= self._next_line:
+            self._next_line += _LINE_SECONDS
+            for job in run.jobs:
+                if not job.has_ended:
+                    self._console.print(literal(f"{job.name}: {job.describe()}"), soft_wrap=True)
+
+    def close(self, run: RunOverview) -> None:
+        self.update(run)
+
+
+class NotebookScreen:
+    """HTML in the output of a cell, which is replaced again and again."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown = ""
+
+    def open(self, run: RunOverview) -> None:
+        from IPython.display import HTML, display
+
+        self._shown = render_run(run)
+        self._handle = display(HTML(self._shown), display_id=True)
+
+    def update(self, run: RunOverview) -> None:
+        from IPython.display import HTML
+
+        html = render_run(run)
+        if html != self._shown and self._handle is not None:
+            self._shown = html
+            self._handle.update(HTML(html))
+
+    def close(self, run: RunOverview) -> None:
+        self.update(run)
+
+
+def choose_screen() -> Screen:
+    """Return the screen that suits where this program runs."""
+    if _is_notebook():
+        return NotebookScreen()
+    console = create_console()
+    return TerminalScreen(console) if console.is_terminal else LineScreen(console)
+
+
+def _is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 class Progress:

@@ -14,8 +14,7 @@ from typing import Any, Self, TypeVar, get_args, overload
 from hesrpt.decisions.retention import Retention
 from hesrpt.display.notebook_html import render_run
 from hesrpt.display.overview import RunOverview
-from hesrpt.display.progress import Progress
-from hesrpt.display.screens import choose_screen
+from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure, OnError

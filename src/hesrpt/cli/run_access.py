@@ -1,0 +1,493 @@
+"""A run as commands see it, wherever it is: in a state directory, or behind a service's URL."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hesrpt.cli.outcomes import ShownJob, failures_as_json
+from hesrpt.display.escaping import escape
+from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.errors import InputError
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_order import sort_by_order
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.jobs_file import read_jobs_file
+from hesrpt.reports.inspection import ItemLog, RunStatus, list_logs, read_job_names, read_status
+from hesrpt.reports.job_values import create_job_values
+from hesrpt.reports.log_following import LogFollower
+from hesrpt.scheduler.requests import RequestResult, find_names, request_change, submit_jobs
+from hesrpt.service.client import Client, ItemText, JobInfo
+from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.job_requests import read_jobs
+from hesrpt.storage.job_names import describe_names
+from hesrpt.storage.journal_entries import JobRecord, RequestKind
+from hesrpt.units import format_count
+
+#: How to continue jobs that call Python functions.
+SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
+
+# How often to look whether jobs have ended, in seconds.
+_POLL_SECONDS = 0.25
+# Look for new output this often, in seconds, and pause this many times as long as a look takes.
+_FOLLOW_SECONDS, _FOLLOW_FACTOR = 0.2, 5.0
+_BLOCK_BYTES = 1 << 16
+# The states of the jobs that a request to a service about all jobs applies to.
+_ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedHook:
+    """A hook that has failed after the end of a job."""
+
+    job: str
+    attempts: int
+    error: str
+    target: str = ""  # the command or the address, if it is known
+
+    def describe(self) -> str:
+        """Return which hook has failed, and why."""
+        tries, error = format_count(self.attempts, "attempt"), self.error.partition("\n")[0]
+        target = f" {self.target!r}" if self.target else ""
+        return f"{self.job}: on_end{target} failed, {tries}: {error}"
+
+
+class PendingChange(NamedTuple):
+    """A change of a job that was requested, but not made yet."""
+
+    job: str
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """The jobs of a run at one moment."""
+
+    overview: RunOverview
+    content: dict[str, Any]  # for JSON
+    #: Returns those of the named jobs that have failed, or have failed items, or were cancelled.
+    find_failures: Callable[[Collection[str]], Sequence[ShownJob]]
+    failed_hooks: Sequence[FailedHook] = ()
+    changes: Sequence[PendingChange] = ()
+    continuation: str = ""  # how to continue if no scheduler is running
+
+    def select(self, names: Collection[str]) -> RunView:
+        """Return the same with the jobs of these names only; without names, all of it."""
+        if not names:
+            return self
+        known = [job.name for job in self.overview.jobs]
+        for name in names:
+            if name not in known:
+                raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
+        jobs = [job for job in self.overview.jobs if job.name in names]
+        rows = [job for job in self.content["jobs"] if job["name"] in names]
+        return replace(
+            self,
+            overview=replace(self.overview, jobs=jobs),
+            content=self.content | {"jobs": rows},
+            failed_hooks=[hook for hook in self.failed_hooks if hook.job in names],
+            changes=[change for change in self.changes if change.job in names],
+        )
+
+
+class AddedJobs(NamedTuple):
+    """Jobs that were added to a run."""
+
+    names: Sequence[str]
+    note: str = ""  # when they start, if not now
+
+
+class EndedJob(NamedTuple):
+    """A job that was waited for."""
+
+    name: str
+    state: str
+    error: str | None
+
+
+class ItemOutput(NamedTuple):
+    """Something that an item has printed."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    content: bytes
+
+
+class JobOutput(NamedTuple):
+    """What the items of a job have printed, or will print."""
+
+    has_several: bool  # whether it may come from more than one item
+    parts: Iterator[ItemOutput]
+
+
+class DirectoryRun:
+    """A run that is found by its state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def read_status(self) -> RunStatus:
+        """Return the state of all jobs."""
+        return read_status(self.directory)
+
+    def read(self) -> RunView:
+        """Return what is shown of the run."""
+        status = self.read_status()
+        hooks = [
+            FailedHook(
+                job=call.facts["job"], target=call.target, attempts=call.attempts, error=call.error
+            )
+            for call in status.hooks
+            if call.error is not None
+        ]
+        content = {
+            "running": status.is_running,
+            "submitted": [spec.name for spec in status.submitted],
+            "requests": [
+                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
+                for name, each in status.changes
+            ],
+            "groups": {
+                name: {"weight": group.weight, "paused": group.is_paused}
+                for name, group in status.groups.items()
+            },
+            "resources": {
+                kind: {"total": total, "free": free}
+                for kind, (total, free) in status.progress.resources.items()
+            },
+            "failed_hooks": [vars(hook) for hook in hooks],
+            "jobs": [_job_as_json(status, job) for job in status.jobs],
+        }
+
+        def find_failures(names: Collection[str]) -> list[JobRecord]:
+            return [job for job in status.jobs if job.name in names]
+
+        return RunView(
+            overview=status.describe(),
+            content=content,
+            find_failures=find_failures,
+            failed_hooks=hooks,
+            changes=[PendingChange(name, each.describe()) for name, each in status.changes],
+            continuation=_describe_continuation(status, self.directory),
+        )
+
+    def list_names(self) -> list[str]:
+        """Return the names of all jobs, also of those that were only submitted."""
+        status = self.read_status()
+        names = [job.name for job in status.jobs] + [spec.name for spec in status.submitted]
+        return list(dict.fromkeys(names))
+
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return list(self.read_status().groups)
+
+    def change(
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
+    ) -> list[RequestResult]:
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        return request_change(self.directory, kind, names, weight=weight, group=group)
+
+    def explain_missing_answers(self) -> str:
+        """Return why requests were not answered, and what to do about it."""
+        status = self.read_status()
+        if status.is_running:
+            return ""
+        return f"no scheduler is running{_describe_continuation(status, self.directory)}"
+
+    def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
+        """Add jobs, given as values like those of a jobs file."""
+        return self._submit(read_jobs({"jobs": list(jobs)}, read_job_names(self.directory)))
+
+    def submit(self, path: Path) -> AddedJobs:
+        """Add the jobs in a file."""
+        file = read_jobs_file(path, read_job_names(self.directory))
+        return self._submit(file.jobs, file.group_weights)
+
+    def _submit(
+        self, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
+    ) -> AddedJobs:
+        submission = submit_jobs(self.directory, specs, group_weights)
+        subject = "it starts" if len(specs) == 1 else "they start"
+        note = f"; {subject} with: {get_resume_command(self.directory)}"
+        names = find_names(self.directory, submission)
+        return AddedJobs(names, "" if submission.starts_now else note)
+
+    def open_logs(self, job: str, item: int | None, *, follow: bool) -> JobOutput:
+        """Return what the items of a job have printed, and with ``follow`` what they will print."""
+        if follow:
+            follower = LogFollower(self.directory, job, item)
+            return JobOutput(item is None and follower.items != 1, _follow(follower))
+        logs = list_logs(self.directory, job, item)
+        parts = (part for log in logs for part in _read_blocks(log))
+        return JobOutput(item is None and len(logs) > 1, parts)
+
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+        """Wait for jobs, or for all that have not ended; yield them as they end.
+
+        Raises a TimeoutError.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ended: set[str] = set()
+        has_warned = False
+        wanted: Sequence[str] | None = names or None
+        while True:
+            status = self.read_status()
+            records = {job.name: job for job in status.jobs}
+            submitted = [spec.name for spec in status.submitted]
+            if wanted is None:
+                active = [job.name for job in status.jobs if not job.has_ended]
+                wanted = [*active, *submitted]
+            for name in wanted:
+                record = records.get(name)
+                if record is None and name not in submitted:
+                    known = describe_names([*records, *submitted], name)
+                    raise InputError(f"there is no job {name!r} in {self.directory}; {known}")
+                if record is not None and record.has_ended and name not in ended:
+                    ended.add(name)
+                    yield EndedJob(name, record.state, record.error)
+            if ended >= set(wanted):
+                return
+            if not status.is_running and not has_warned:
+                has_warned = True
+                hint = _describe_continuation(status, self.directory)
+                print(escape(f"hesrpt: no scheduler is running{hint}"), file=sys.stderr)
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL_SECONDS)
+
+
+def _job_as_json(status: RunStatus, job: JobRecord) -> dict[str, Any]:
+    return create_job_values(
+        job.spec,
+        state=status.get_state(job),
+        number=job.number,
+        done=job.done,
+        items=job.items,
+        failed=len(job.failed_items),
+        servers=status.get_servers(job),
+        planned=status.get_planned(job),
+        arrived=job.arrived,
+        ended=job.ended,
+        eta=status.get_eta(job),
+        waits_for=status.list_unfinished(job),
+        waits_because=status.explain_wait(job),
+        error=job.error,
+    ) | {"failed_attempts": job.failures, "failed_items": failures_as_json(job.failed_items)}
+
+
+def _read_blocks(log: ItemLog) -> Iterator[ItemOutput]:
+    try:
+        with open(log.path, "rb") as file:
+            for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+                yield ItemOutput(log.item, log.title, block)
+    except FileNotFoundError:
+        return  # an empty log is removed when its item ends
+    except PermissionError as error:
+        raise InputError(f"{log.path}: cannot be read: {error.strerror}") from None
+
+
+def _follow(follower: LogFollower) -> Iterator[ItemOutput]:
+    """Yield what items have printed and will print, until the job or its scheduler has ended."""
+    goes_on = True
+    while goes_on:
+        started = time.monotonic()
+        outputs, goes_on = follower.read()
+        for log, content in outputs:
+            yield ItemOutput(log.item, log.title, content)
+        if goes_on:
+            time.sleep(max(_FOLLOW_SECONDS, _FOLLOW_FACTOR * (time.monotonic() - started)))
+
+
+def _describe_continuation(status: RunStatus, directory: Path) -> str:
+    """Return how to continue a run that no scheduler runs, to be appended to a sentence."""
+    requested = {name for name, _ in status.changes}
+    left = [job for job in status.jobs if not job.has_ended or job.name in requested]
+    hint = ""
+    if status.submitted or any(job.spec.command for job in left):
+        hint += f"; continue with: {get_resume_command(directory)}"
+    elif any(job.spec.command and job.state == "failed" for job in status.jobs):
+        hint += f"; run failed items again with: {get_resume_command(directory)}"
+    if status.waits_for_script:
+        hint += f"; {SCRIPT_HINT}"
+    return hint
+
+
+def get_resume_command(directory: Path) -> str:
+    """Return the command that resumes the run in a state directory."""
+    command = "serve" if (directory / "token").exists() else "run"
+    return f"hesrpt {command} --state {shlex.quote(str(directory))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FailedJob:
+    """A job that has failed, has failed items or was cancelled."""
+
+    name: str
+    state: str
+    has_ended: bool
+    error: str | None
+    failed_items: Sequence[ItemFailure]
+
+
+class ServiceRun:
+    """A run that is found by the URL of its service."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.client = Client(url, token)
+
+    def read(self) -> RunView:
+        """Return what is shown of the run."""
+        jobs, servers = self.client.jobs(), self.client.servers()
+        overview = RunOverview(
+            servers=int(servers["servers"]),
+            policy=str(servers["policy"]),
+            jobs=[_create_overview(job, float(servers["time"])) for job in jobs],
+        )
+        hooks = [FailedHook(**each) for each in servers.get("failed_hooks", ())]
+        content = {
+            "running": True,
+            "submitted": [job.name for job in jobs if job.state == "submitted"],
+            "requests": [],
+            "groups": {
+                each["name"]: {"weight": each["weight"], "paused": each["paused"]}
+                for each in self.client.groups()
+            },
+            "resources": servers["resources"],
+            "failed_hooks": [vars(hook) for hook in hooks],
+            "jobs": [dict(vars(job)) for job in jobs],
+        }
+
+        def find_failures(names: Collection[str]) -> list[_FailedJob]:
+            found = [job for job in jobs if job.name in names and (job.failed or job.error)]
+            return [self._find_failure(job) for job in found]
+
+        return RunView(
+            overview=overview, content=content, find_failures=find_failures, failed_hooks=hooks
+        )
+
+    def _find_failure(self, job: JobInfo) -> _FailedJob:
+        """Return why a job has failed; lists of jobs have only the beginning of it."""
+        error, failures = job.error, []
+        if job.failed:
+            details = self.client.details(job.name)
+            error = details["error"]
+            failures = [ItemFailure(**each) for each in details["failures"]]
+        return _FailedJob(
+            name=job.name,
+            state=job.state,
+            has_ended=job.has_ended,
+            error=error,
+            failed_items=failures,
+        )
+
+    def list_names(self) -> list[str]:
+        """Return the names of all jobs."""
+        return [job.name for job in self.client.jobs()]
+
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return [group["name"] for group in self.client.groups()]
+
+    def change(
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
+    ) -> list[RequestResult]:
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        if group is not None and group not in (groups := self.list_groups()):
+            listed = ", ".join(groups) or "none"
+            raise InputError(
+                f"there is no group {group!r} in {self.client.url}; groups are: {listed}"
+            )
+        if group is not None and kind in ("pause", "resume", "weight"):
+            is_paused = None if kind == "weight" else kind == "pause"
+            text = self.client.change_group(group, paused=is_paused, weight=weight)
+            return [RequestResult(job=f"group {group}", text=text)]
+        if names:  # an unknown one is refused before anything is changed
+            jobs = [self.client.info(name) for name in dict.fromkeys(names)]
+        else:
+            state = _RETRIABLE if kind == "retry" else _ACTIVE
+            jobs = self.client.jobs(state=state, group=group)
+        if kind == "retry":
+            by_name = {job.name: job for job in jobs}
+            order = sort_by_order({job.name: job.after for job in jobs})
+            jobs = [by_name[name] for name in order]
+        results: list[RequestResult] = []
+        for job in jobs:
+            changed = {result.job for result in results if not result.is_refused}
+            result = self._change(kind, job.name, weight)
+            if kind == "retry" and result.is_refused and not changed.isdisjoint(job.after):
+                # It was retried with the jobs that it waits for, which were quicker than this.
+                others = ", ".join(name for name in job.after if name in changed)
+                text = f"waited for {others} again, and is {self.client.info(job.name).state}"
+                result = RequestResult(job=job.name, text=text)
+            results.append(result)
+        return results
+
+    def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
+        try:
+            if kind == "weight":
+                assert weight is not None
+                return RequestResult(job=name, text=self.client.weight(name, weight))
+            return RequestResult(job=name, text=str(getattr(self.client, kind)(name)))
+        except ServiceError as error:
+            if isinstance(error, UnreachableError) or error.status != 409:
+                raise
+            reason = error.problem.partition(f"job {name!r} ")[2] or error.problem
+            return RequestResult(job=name, text=reason, is_refused=True)
+
+    def explain_missing_answers(self) -> str:
+        """Return why requests were not answered: a service answers all."""
+        return ""
+
+    def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
+        """Add jobs, given as values like those of a jobs file."""
+        return AddedJobs([job.name for job in self.client.submit(jobs)])
+
+    def submit(self, path: Path) -> AddedJobs:
+        """Add the jobs in a file."""
+        return AddedJobs([job.name for job in self.client.submit(path)])
+
+    def open_logs(self, job: str, item: int | None, *, follow: bool) -> JobOutput:
+        """Return what the items of a job have printed, and with ``follow`` what they will print."""
+        if follow:
+            has_several = item is None and self.client.info(job).items != 1
+            found: Iterable[ItemText] = self.client.follow_logs(job, item)
+        else:
+            found = self.client.read_logs(job, item)
+            has_several = item is None and len(found) > 1
+        parts = (ItemOutput(part.item, part.title, part.text.encode()) for part in found)
+        return JobOutput(has_several, parts)
+
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+        """Wait for jobs, or for all that have not ended; yield them when they have.
+
+        Raises a TimeoutError.
+        """
+        wanted = names or [job.name for job in self.client.jobs() if not job.has_ended]
+        for job in self.client.wait(*wanted, timeout=timeout) if wanted else ():
+            yield EndedJob(job.name, job.state, job.error)
+
+
+def _create_overview(job: JobInfo, now: float) -> JobOverview:
+    flow_time = None
+    if job.arrived is not None:
+        flow_time = (now if job.ended is None else job.ended) - job.arrived
+    return JobOverview(
+        name=job.name,
+        state=job.state,
+        done=job.done,
+        items=job.items,
+        failures=job.failed,
+        servers=job.servers,
+        planned=job.planned,
+        flow_time=flow_time,
+        eta=job.eta,
+        error=job.error,
+        group=job.group,
+        waits_for=job.waits_for,
+        waits_because=job.waits_because,
+    )
