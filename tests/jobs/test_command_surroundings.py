@@ -9,7 +9,7 @@ import pytest
 from support.paths import ROOT
 
 from hesrpt import InputError, Pool
-from hesrpt.jobs.command_template import CommandTemplate
+from hesrpt.jobs.command_template import CommandTemplate, check_command
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.scheduler.live_job import LiveJob
@@ -212,16 +212,16 @@ def test_unknown_placeholder_shows_how_to_write_braces(
     command: str, unknown: str, fixed: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        CommandTemplate(job="a", command=command, items=("x",))
+        check_command(command)
     message = str(caught.value)
     assert message.startswith(f"unknown placeholder {unknown} in {command!r}; placeholders are ")
     assert message.endswith(f"write other braces twice: {fixed!r}")
-    CommandTemplate(job="a", command=fixed, items=("x",))
+    check_command(fixed)
 
 
 def test_brace_without_its_counterpart_is_explained() -> None:
     with pytest.raises(InputError) as caught:
-        CommandTemplate(job="a", command="echo }")
+        check_command("echo }")
     assert str(caught.value) == (
         "'echo }' has a brace without its counterpart; write other braces twice: 'echo }}'"
     )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hesrpt import InputError, Pool
-from hesrpt.jobs.command_template import CommandTemplate
+from hesrpt.jobs.command_template import CommandTemplate, check_command
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.scheduler.live_job import LiveJob
 
@@ -238,7 +238,7 @@ def test_placeholders_are_refused_where_no_variable_can_stand(
     command: str | tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        CommandTemplate(job="job", command=command, items=("a",))
+        check_command(command)
     assert str(caught.value).startswith(message)
 
 
@@ -258,7 +258,17 @@ def test_placeholders_are_refused_where_no_variable_can_stand(
     ],
 )
 def test_other_commands_are_accepted(command: str | tuple[str, ...]) -> None:
-    CommandTemplate(job="job", command=command, items=("a",))
+    check_command(command)
+
+
+def test_a_line_that_an_earlier_version_has_accepted_is_read_and_fails_with_a_reason() -> None:
+    template = CommandTemplate(job="job", command="echo '{item}'", items=("a",))
+    spec = JobSpec.from_json(JobSpec(name="job", items=1, command=template).to_json())
+    with Pool(servers=1) as pool:
+        (job,) = pool.add_jobs([LiveJob.from_command(spec)])
+        job.wait()
+        assert job.state == "failed"
+        assert "hesrpt: {item} is inside single quotes" in str(job.error)
 
 
 def test_numbers_need_no_variables() -> None:

@@ -33,6 +33,7 @@ class CommandTemplate:
     """A command to run once for each item, or once on all servers of the job.
 
     A string is a line for the shell. A tuple is a program and its arguments, run without a shell.
+    Whoever creates one from what a user wrote checks that first, with the functions below.
     """
 
     job: str  # the value of {job}: the name in the jobs file
@@ -45,14 +46,6 @@ class CommandTemplate:
     stdin_file: str | None = None  # or the file with that
     shell: tuple[str, ...] = ("/bin/sh",)  # with options
     timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        check_command(self.command)
-        check_placeholders(self.cwd)
-        check_environment(self.env)
-        check_placeholders(self.stdin or "")
-        check_placeholders(self.stdin_file or "")
-        check_shell(self.shell)
 
     @property
     def placeholders(self) -> set[str]:

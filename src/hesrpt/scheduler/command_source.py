@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hesrpt.engines.engine import CommandTask, Task
 from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.errors import InputError
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.fingerprints import fingerprint_command_items
 from hesrpt.jobs.text import describe_value
@@ -48,7 +49,12 @@ class CommandSource:
 
     def _create_task(self, item: int, servers: int, log: Path | None) -> CommandTask:
         template = self.template
-        filled = template.fill_in(item, servers)
+        try:
+            filled = template.fill_in(item, servers)
+        except InputError as error:
+            # An earlier version has accepted the line, which is in the state directory since then.
+            command = ("sh", "-c", 'printf "%s\\n" "$1" >&2; exit 2', "sh", f"hesrpt: {error}")
+            return CommandTask(command, log=log)
         return CommandTask(
             filled.command,
             shell=template.shell,
