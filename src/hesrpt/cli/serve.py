@@ -53,7 +53,7 @@ def serve(
         ),
     ] = None,
     keep_jobs: Annotated[
-        int | None, whole_number_option("Keep at most so many jobs that have ended.")
+        int | None, whole_number_option("Keep at most this many jobs that have ended.")
     ] = 10_000,
     on_stop: Annotated[
         str,
