@@ -85,10 +85,11 @@ function showMissingJob(problem) {
 async function showOverview(query) {
   const wasElsewhere = byId("overview").hidden;
   show("overview");
+  // Coming back from a job, the focus goes to the top of the list; at the start it stays put. It moves
+  // before anything is loaded, so that it is not taken from somebody who has gone on meanwhile.
+  if (wasElsewhere && byId("job").hasChildNodes()) byId("overview").querySelector("h1").focus();
   describeService();
   await Promise.all([list.open(query), loadSchedule(), loadGroups()]);
-  // Coming back from a job, the focus goes to the top of the list; at the start it stays put.
-  if (wasElsewhere && byId("job").hasChildNodes()) byId("overview").querySelector("h1").focus();
 }
 
 function show(id) {
