@@ -58,7 +58,8 @@ _REFUSED = {
 _REFUSED_IN_CODE = {
     "single_quotes": (
         r"'(?:[^']*'|.*)",
-        "is inside single quotes; write it outside of them, or inside double quotes",
+        "is inside single quotes; write it outside of them, and pass it as an argument if they are "
+        "code: sh -c 'echo \"$1\"' sh {item}",
     ),
     "ansi_quotes": (
         r"\$'(?:(?:[^'\\]|\\[^'])*'|.*)",
