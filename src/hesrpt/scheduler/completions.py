@@ -58,7 +58,8 @@ class Completions:
 
     def list_undone(self, items: Sequence[int]) -> list[int]:
         """Return those of some items that have no result."""
-        return [item for item in items if self.get_state(item) not in _WITH_RESULT]
+        known, states = len(self.states), self.states
+        return [item for item in items if item >= known or states[item] not in _WITH_RESULT]
 
     def find_unfinished(self, start: int, stop: int) -> int:
         """Return the first item of a range that has not ended; ``stop`` if all have."""
