@@ -104,7 +104,8 @@ def test_the_mean_flow_time_is_that_of_the_jobs_that_are_done(
     command: Command, served: ServedQueue
 ) -> None:
     served.client.wait(served.add("false", retries=0, name="wrong"), timeout=60)
-    served.client.wait(served.add("true", name="right"), timeout=60)
+    for _ in range(2):
+        served.client.wait(served.add("true", name="right"), timeout=60)
     done = [job for job in served.client.jobs() if job.state == "done"]
     mean = sum(job.flow_time or 0.0 for job in done) / len(done)
     printed = command("report").stdout
