@@ -12,16 +12,17 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from hesrpt import InputError, Pool
-from hesrpt.engines import DaskEngine, unprotected_clusters
+from hesrpt.engines import DaskEngine
+from hesrpt.engines.dask.dask_connection import warn_of_unprotected_cluster
 from hesrpt.engines.slurm.pilot_cluster import create_security
 
 
 @pytest.fixture(autouse=True)
 def forget_warnings() -> Iterator[None]:
     """Let other tests and these see all warnings."""
-    unprotected_clusters.warn_of_unprotected_cluster.cache_clear()
+    warn_of_unprotected_cluster.cache_clear()
     yield
-    unprotected_clusters.warn_of_unprotected_cluster.cache_clear()
+    warn_of_unprotected_cluster.cache_clear()
 
 
 def list_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from distributed import Client, Future, LocalCluster
@@ -22,8 +24,9 @@ from hesrpt.engines.dask.batch_messages import BatchReport, BatchRequest, CallBa
 from hesrpt.engines.dask.slots import Batch, Worker, WorkerInfo
 from hesrpt.engines.engine import Outcome
 from hesrpt.engines.local.cores import count_cores
-from hesrpt.engines.unprotected_clusters import warn_of_unprotected_cluster
 from hesrpt.errors import InputError
+
+_LOG = logging.getLogger("hesrpt")
 
 # Seconds between two looks at the cluster; with many workers, the looks are rarer.
 _LOOK_SECONDS, _WORKERS_PER_SECOND = 0.3, 400
@@ -36,6 +39,17 @@ _LOSS_SECONDS = 2.0
 # Requests and functions up to this size, in bytes, go through Dask's scheduler. Larger ones go to
 # a worker, and from there to the others.
 _SMALL = 2**16
+
+
+@cache  # once for each cluster, however many pools use it
+def warn_of_unprotected_cluster(address: str) -> None:
+    """Say who can run code in a cluster without TLS, and what to do about it."""
+    _LOG.warning(
+        "hesrpt: the Dask cluster at %s is not protected: everybody who can connect to it can run "
+        "code as the user who runs it; use TLS (tls://…), or let only people whom you trust reach "
+        "it",
+        address,
+    )
 
 
 class ClusterSeen(NamedTuple):
@@ -128,11 +142,7 @@ class DaskConnection:
                 argument="cluster",
             ) from error
         if isinstance(cluster, str) and not cluster.startswith("tls://"):
-            warn_of_unprotected_cluster(
-                f"the Dask cluster at {cluster}",
-                "everybody who can connect to it",
-                "use TLS (tls://…), or let only people whom you trust reach it",
-            )
+            warn_of_unprotected_cluster(cluster)
         return client, True
 
     # --- called by the engine's thread ----------------------------------------------------------
