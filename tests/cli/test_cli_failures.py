@@ -10,6 +10,7 @@ from support.shell import call
 
 from hesrpt.cli.outcomes import print_failures
 from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.storage.journal_entries import JobRecord
 
@@ -65,7 +66,7 @@ def test_only_a_few_failed_items_are_listed_and_the_first_traceback_is_shown() -
         number=1,
         arrived=0.0,
         ended=2.0,
-        error=f"12 of 20 items failed; the first: {failures[0].describe()}",
+        end=JobEnd("items_failed", f"12 of 20 items failed; the first: {failures[0].describe()}"),
         failed_items=failures,
     )
     console = Console(width=100)

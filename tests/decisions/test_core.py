@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.core_jobs import HALF, bag, command, count_servers, starts
+from support.core_jobs import HALF, bag, command, count_servers, fail, starts
 
 from hesrpt import InputError
 from hesrpt.arrays import FloatArray
@@ -25,6 +25,7 @@ from hesrpt.decisions.events import (
     Tick,
 )
 from hesrpt.decisions.learning import ItemDurations
+from hesrpt.jobs.job_end import STOPPED
 from hesrpt.jobs.job_spec import PRIOR_P, JobSpec
 from hesrpt.policies import State
 
@@ -101,7 +102,11 @@ def test_failed_item_is_retried_before_its_job_fails() -> None:
     commands = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
     stops = [Stop("a", item) for item in range(1, first)]
     drop = Drop("a", 0, "item 0: boom")
-    assert commands[: first + 1] == [drop, *stops, Finish("a", "item 0: boom")]
+    assert commands[: first + 1] == [
+        drop,
+        *stops,
+        fail("a", "item 0: boom"),
+    ]
     assert count_servers(core) == {"b": (3, 3)}
 
 
@@ -109,7 +114,7 @@ def test_cancelling_a_job_stops_its_items() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 5, 500)))
     commands = core.handle(JobCancelled(1, "a"))
-    assert commands == [Stop("a", 0), Stop("a", 1), Finish("a", "cancelled")]
+    assert commands == [Stop("a", 0), Stop("a", 1), Finish("a", STOPPED)]
     assert core.handle(ItemFinished(2, "a", 0, 1.0)) == []  # too late to matter
 
 

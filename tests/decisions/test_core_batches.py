@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.core_jobs import HALF, bag, starts
+from support.core_jobs import HALF, bag, fail, starts
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
@@ -20,6 +20,7 @@ from hesrpt.decisions.events import (
     Start,
     Stop,
 )
+from hesrpt.jobs.job_end import STOPPED
 from hesrpt.jobs.job_spec import JobSpec
 
 
@@ -32,7 +33,11 @@ def test_lost_item_is_retried_ten_times() -> None:
     assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts("a", 1)
     error = "item 1: its server was lost 11 times"
     commands = core.handle(ItemLost(11, "a", 1))
-    assert commands == [Drop("a", 1, error), Stop("a", 0), Finish("a", error)]
+    assert commands == [
+        Drop("a", 1, error, losses=11),
+        Stop("a", 0),
+        fail("a", error),
+    ]
 
 
 def test_short_items_are_batched_when_starting_is_slow() -> None:
@@ -127,7 +132,7 @@ def test_batches_are_stopped_as_a_whole() -> None:
     assert core.handle(JobCancelled(0.03, "a")) == [
         Stop("a", 3, next_items=tuple(range(4, 11))),
         Stop("a", 11, next_items=tuple(range(12, 21))),
-        Finish("a", "cancelled"),
+        Finish("a", STOPPED),
     ]
 
 

@@ -112,10 +112,10 @@ class Checker:
                 assert all(self.has_ended_as_needed(name, spec) for name in spec.after)
             case Finish():
                 assert command.job not in self.errors
-                self.errors[command.job] = command.error
+                self.errors[command.job] = command.end.error
                 self.ends[command.job] += 1
             case CallHook():
-                assert self.errors[command.job] == command.error
+                assert self.errors[command.job] == command.end.error
                 self.hooks[command.job] += 1
             case Reopen():
                 self.errors.pop(command.job, None)

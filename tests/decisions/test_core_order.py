@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from support.core_jobs import bag, command, starts
+from support.core_jobs import bag, command, fail, starts
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
@@ -25,10 +25,8 @@ from hesrpt.decisions.events import (
     WeightChanged,
 )
 from hesrpt.jobs.command_template import CommandTemplate
+from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.jobs.job_order import find_cycle
-
-FAILED = "cancelled: job {!r}, for which it waited, has failed"
-CANCELLED = "cancelled: job {!r}, for which it waited, was cancelled"
 
 
 def test_job_starts_when_the_last_of_its_predecessors_has_ended() -> None:
@@ -61,7 +59,7 @@ def test_predecessors_that_have_ended_before_count() -> None:
     cancelled = core.handle(
         JobEnded(3, "bad", "failed"), JobArrived(3, bag("c", 1, after=("bad",)))
     )
-    assert cancelled == [Finish("c", FAILED.format("bad"))]
+    assert cancelled == [Finish("c", JobEnd("predecessor_failed", "bad"))]
 
 
 def test_failed_predecessor_cancels_or_releases() -> None:
@@ -74,9 +72,9 @@ def test_failed_predecessor_cancels_or_releases() -> None:
     )
     assert core.handle(ItemFailed(1, "a", 0, "no")) == [
         Drop("a", 0, "no"),
-        Finish("a", "no"),
-        Finish("strict", FAILED.format("a")),
-        Finish("behind", CANCELLED.format("strict")),
+        fail("a", "no"),
+        Finish("strict", JobEnd("predecessor_failed", "a")),
+        Finish("behind", JobEnd("predecessor_cancelled", "strict")),
         Admit("lax"),
         *starts("lax", 0),
     ]
@@ -93,9 +91,9 @@ def test_retrying_a_predecessor_brings_back_what_was_cancelled_because_of_it() -
     assert core.can_retry("b")
     assert core.handle(ItemsRetried(2, "b")) == [  # its predecessor has not been retried
         Reopen("b"),
-        Finish("b", FAILED.format("a")),
+        Finish("b", JobEnd("predecessor_failed", "a")),
         Reopen("c"),
-        Finish("c", CANCELLED.format("b")),
+        Finish("c", JobEnd("predecessor_cancelled", "b")),
     ]
     again = core.handle(ItemsRetried(3, "a"))
     assert again == [Reopen("a"), Reopen("b"), Reopen("c"), *starts("a", 0)]
@@ -112,8 +110,8 @@ def test_job_that_waits_can_be_cancelled_and_retried() -> None:
         JobArrived(0, bag("c", 1, 1, after=("b",))),
     )
     assert core.handle(JobCancelled(1, "b")) == [
-        Finish("b", "cancelled"),
-        Finish("c", CANCELLED.format("b")),
+        Finish("b", STOPPED),
+        Finish("c", JobEnd("predecessor_cancelled", "b")),
     ]
     assert core.handle(ItemsRetried(2, "a")) == []  # it has no failed items
     assert core.handle(ItemsRetried(2, "b")) == [Reopen("b"), Reopen("c")]
@@ -123,7 +121,7 @@ def test_job_that_waits_can_be_cancelled_and_retried() -> None:
 def test_function_that_is_cancelled_while_it_waits_is_let_go() -> None:
     core = Core(1)
     core.handle(JobArrived(0, bag("a", 1, 1)), JobArrived(0, bag("b", 1, 1, after=("a",))))
-    assert core.handle(JobCancelled(1, "b")) == [Finish("b", "cancelled")]
+    assert core.handle(JobCancelled(1, "b")) == [Finish("b", STOPPED)]
     assert not core.can_retry("b")
     assert core.handle(ItemsRetried(2, "b")) == []
 

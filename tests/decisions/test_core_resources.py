@@ -28,6 +28,7 @@ from hesrpt.jobs.item_resources import (
     parse_resources,
     to_parts,
 )
+from hesrpt.jobs.job_end import STOPPED
 from hesrpt.jobs.job_spec import JobSpec
 
 GPU = {"gpu": 1.0}
@@ -89,7 +90,7 @@ def test_suspended_command_keeps_its_resources_and_a_stopped_one_does_not() -> N
     assert core.handle(JobContinued(6, "a")) == [Continue("a", 0, 1)]
     assert core.handle(JobCancelled(7, "a")) == [
         Stop("a", 0),
-        Finish("a", "cancelled"),
+        Finish("a", STOPPED),
         Start("b", 0, gpus=(0,)),
     ]
 

@@ -24,6 +24,7 @@ from hesrpt.decisions.events import (
     Tick,
     WeightChanged,
 )
+from hesrpt.jobs.job_end import STOPPED
 
 
 def test_paused_bag_starts_no_items_and_leaves_its_servers_to_others() -> None:
@@ -119,7 +120,7 @@ def test_suspended_command_can_be_cancelled_lost_and_finished() -> None:
         for name in "abc":
             core.handle(JobArrived(0, command(name, resize=resize)))
             core.handle(JobPaused(1, name))
-        assert core.handle(JobCancelled(2, "a")) == [Stop("a", 0), Finish("a", "cancelled")]
+        assert core.handle(JobCancelled(2, "a")) == [Stop("a", 0), Finish("a", STOPPED)]
         assert core.handle(ItemLost(2, "b", 0)) == []
         assert core.handle(JobContinued(3, "b")) == [Start("b", 0, 4)]
         core.handle(ItemFinished(4, "b", 0, 1.0))

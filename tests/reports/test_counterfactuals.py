@@ -16,6 +16,7 @@ from hesrpt.engines.engine import Outcome
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.hooks import Hook
+from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.reports import live_history
 from hesrpt.reports.counterfactuals import (
@@ -192,8 +193,11 @@ def change_spec(**changes: object) -> Callable[[JobRecord], JobRecord]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda record: replace(record, error="cancelled"), "job 'small' was cancelled"),
-        (lambda record: replace(record, error="no"), "job 'small' has failed"),
+        (lambda record: replace(record, end=STOPPED), "job 'small' was cancelled"),
+        (
+            lambda record: replace(record, end=JobEnd("items_failed", "no")),
+            "job 'small' has failed",
+        ),
         (lambda record: replace(record, failures=1), "job 'small' had items that failed and ran"),
         (change_spec(was_reopened=True), "job 'small' had ended before, and was continued"),
         (change_spec(retried=1), "job 'small' had ended before, and was continued"),

@@ -12,6 +12,7 @@ import pytest
 
 from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.storage.item_keys import create_key
 from hesrpt.storage.journal import Journal
@@ -130,7 +131,7 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
             number=number,
             arrived=1.5,
             ended=9.0,
-            error="item 1: crash",
+            end=JobEnd("items_failed", "item 1: crash"),
             items=5,
             size=12.0,
             speedup=speedup,
@@ -143,7 +144,8 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
 
 
 def test_resuming_releases_servers_and_cancels_calls(journal: Journal) -> None:
-    failed = JobRecord(spec=JobSpec(name="a"), number=1, arrived=1.5, ended=8.0, error="crash")
+    end = JobEnd("items_failed", "crash")
+    failed = JobRecord(spec=JobSpec(name="a"), number=1, arrived=1.5, ended=8.0, end=end)
     calls = JobRecord(spec=JobSpec(name="calls", is_executor=True), number=2, arrived=1.5)
     journal.write(Changes(holdings=[Holding(6.0, 1, 3)], jobs=[failed, calls]))
     journal.close()

@@ -19,6 +19,7 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
+from hesrpt.jobs.job_end import DONE, REMOVED, REQUESTED, STOPPED, JobEnd
 from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_report, read_status
 from hesrpt.storage import migrations
@@ -166,9 +167,39 @@ def test_numbers_of_removed_jobs_are_not_used_again(state: Path) -> None:
         assert journal.hooks.read_last_number() == 7
 
 
-def test_later_format_is_refused(state: Path) -> None:
-    with closing(sqlite3.connect(state / "state.db")) as connection:
+@pytest.mark.parametrize("version", [None, "7.3"])
+def test_later_format_is_refused(tmp_path: Path, version: str | None) -> None:
+    state = tmp_path / "state"
+    Journal.create(state, 1, "equi").close()
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (version,))
+        if version is None:
+            connection.execute("DROP TABLE meta")
         connection.execute(f"PRAGMA user_version = {migrations.FORMAT + 1}")
+    written_by = "a later version of hesrpt" + (f", {version}" if version else "")
     for open_journal in (Journal.read, Journal.resume):
-        with pytest.raises(StateError, match=r"a later version of hesrpt \(format"):
+        with pytest.raises(StateError, match=rf"{written_by} \(format"):
             open_journal(state)
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (None, DONE),
+        ("cancelled", STOPPED),
+        ("cancelled on request", REQUESTED),
+        ("cancelled by hesrpt cancel", REQUESTED),
+        ("cancelled: it is no longer in the jobs file", REMOVED),
+        (JobEnd("predecessor_failed", "it's").error, JobEnd("predecessor_failed", "it's")),
+        (JobEnd("predecessor_cancelled", "a").error, JobEnd("predecessor_cancelled", "a")),
+        ("item 2: boom", JobEnd("items_failed", "item 2: boom")),
+        ("cannot read its items: no", JobEnd("unreadable_items", "cannot read its items: no")),
+    ],
+)
+def test_errors_become_reasons(state: Path, error: str | None, end: JobEnd) -> None:
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        connection.execute("UPDATE jobs SET error = ? WHERE name = 'failed'", (error,))
+    with closing(Journal.read(state)) as journal:
+        record = journal.get_record("failed")
+    assert record.end == end
+    assert record.error == (error if error != "cancelled by hesrpt cancel" else REQUESTED.error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hesrpt import PowerLaw
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import Command, Start
+from hesrpt.decisions.events import Command, Finish, Start
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 
 HALF = PowerLaw(0.5)
@@ -28,3 +29,8 @@ def count_servers(core: Core) -> dict[str, tuple[int, int]]:
 def command(name: str, **options: object) -> JobSpec:
     """Return a job that is one command."""
     return JobSpec(name=name, size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
+
+
+def fail(job: str, error: str) -> Finish:
+    """Return the command that ends a job because of its failed items."""
+    return Finish(job, JobEnd("items_failed", error))

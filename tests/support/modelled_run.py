@@ -21,11 +21,12 @@ from hypothesis.stateful import (
 from hesrpt import Pool
 from hesrpt.engines.engine import Outcome
 from hesrpt.errors import InputError, StateError
+from hesrpt.jobs.job_end import REQUESTED
 from hesrpt.pool.job_handle import Job
 from hesrpt.scheduler.job_registry import OnChange
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import CANCELLED_ON_REQUEST, JobRecord
+from hesrpt.storage.journal_entries import JobRecord
 from support.runtime_model import (
     FUNCTIONS,
     ModelExecutor,
@@ -150,7 +151,7 @@ class ModelledRun(RuleBasedStateMachine):
         job.done = find_done(request.items, durable)
         record = self.records.get(handle.name)
         is_retried = ("retry", handle.name) in [change[:2] for change in self.changes.values()]
-        if record is not None and record.error == CANCELLED_ON_REQUEST and not is_retried:
+        if record is not None and record.end == REQUESTED and not is_retried:
             job.failed = "cancelled"
         return job
 
@@ -344,7 +345,7 @@ class ModelledRun(RuleBasedStateMachine):
                 assert records[name].has_ended, (records[name], answers[number])
                 assert answers[number].text == f"is {records[name].state} already"
             elif kind == "cancel":
-                assert records[name].error == CANCELLED_ON_REQUEST, records[name]
+                assert records[name].end == REQUESTED, records[name]
                 if self.is_alive:
                     self.jobs[name].failed = "cancelled"
             elif kind == "retry":

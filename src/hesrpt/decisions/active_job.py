@@ -11,6 +11,7 @@ from math import inf
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.item_resources import ResourceStock, to_parts
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 
@@ -62,7 +63,7 @@ class ActiveJob:
     earlier_count: int = 0  # how many were done in an earlier run
     done_count: int = 0  # includes the failed items
     failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
-    stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
+    stopped_by: JobEnd | None = None  # why it cannot go on, if that was found after it had failed
     retry_queue: deque[int] = field(default_factory=deque)  # items that run again alone
     returned: deque[int] = field(default_factory=deque)  # that were given back before they ran
     failures: dict[int, int] = field(default_factory=dict)

@@ -56,9 +56,10 @@ from hesrpt.decisions.learning import sum_durations
 from hesrpt.decisions.predecessors import Predecessors
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
+from hesrpt.jobs.failures import describe_losses
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.item_resources import ResourceStock
-from hesrpt.jobs.job_state import get_job_state
+from hesrpt.jobs.job_end import DONE, JobEnd
 from hesrpt.policies import PolicyLike
 from hesrpt.units import format_count
 
@@ -70,17 +71,17 @@ from hesrpt.units import format_count
 _MAX_LOSSES = 10
 
 
-def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> str | None:
-    """Queue an item that failed or lost its server; if that was too often, return the error."""
+def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> Drop | None:
+    """Queue an item that failed or lost its server; if that was too often, give it up."""
     if isinstance(event, ItemLost):
         losses = job.losses[event.item] = job.losses.get(event.item, 0) + event.was_started
-        gives_up = losses > _MAX_LOSSES
-        error = f"item {event.item}: its server was lost {format_count(losses, 'time')}"
+        if losses > _MAX_LOSSES:
+            error = f"item {event.item}: {describe_losses(losses)}"
+            return Drop(job.name, event.item, error, losses)
     else:
         failures = job.failures[event.item] = job.failures.get(event.item, 0) + 1
-        gives_up, error = failures > job.spec.retries, event.error
-    if gives_up:
-        return error
+        if failures > job.spec.retries:
+            return Drop(job.name, event.item, event.error)
     if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
         job.return_item(event.item)
     else:
@@ -88,10 +89,8 @@ def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> str | None:
     return None
 
 
-def describe_failed_items(job: ActiveJob) -> str | None:
-    """Return how many items of a job have failed, and the first of them; None if none has."""
-    if not job.failed_items:
-        return None
+def describe_failed_items(job: ActiveJob) -> str:
+    """Return how many items of a job have failed, and the first of them."""
     count, error = len(job.failed_items), job.failed_items[min(job.failed_items)]
     if not job.is_bag or job.spec.on_error == "raise":
         return error
@@ -349,7 +348,7 @@ class Core:
             case ItemsFinished():
                 job.done_count += remove_queued_items(job, event.items)
             case JobCancelled() if job.spec.command is None:
-                job.stopped_by = event.error
+                job.stopped_by = event.end
 
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
@@ -367,7 +366,7 @@ class Core:
                     self._end_job(job, commands)
                 return True
             case JobCancelled():
-                self._end_job(job, commands, event.error)
+                self._end_job(job, commands, event.end)
                 return True
             case JobPaused() | JobContinued():
                 job.spec = replace(job.spec, is_paused=isinstance(event, JobPaused))
@@ -442,29 +441,33 @@ class Core:
         self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
     ) -> bool:
         """Run an item again, unless it has failed too often; return whether to replan."""
-        error = try_again(event, job)
-        if error is None:
+        drop = try_again(event, job)
+        if drop is None:
             return False
-        commands.append(Drop(job.name, event.item, error))
+        commands.append(drop)
         if not job.spec.is_executor:
-            job.failed_items[event.item] = error
+            job.failed_items[event.item] = drop.error
         if job.spec.is_executor or job.spec.on_error == "keep":
             return self._complete_items(job, 1, commands)
         job.done_count += 1
         self._end_job(job, commands)
         return True
 
-    def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
-        """End a job: with an error if it is cancelled, otherwise as its items have ended."""
+    def _end_job(
+        self, job: ActiveJob, commands: list[Command], early: JobEnd | None = None
+    ) -> None:
+        """End a job: as its items have ended, unless it ends before they have."""
         commands += [Stop(job.name, items[0], items[1:]) for items in job.list_batches()]
-        error_at_end = error or describe_failed_items(job)
-        commands += finish(job.spec, error_at_end)
-        self.predecessors.end(job.name, get_job_state(0.0, error_at_end))
+        end = early or DONE
+        if early is None and job.failed_items:
+            end = JobEnd("items_failed", describe_failed_items(job))
+        commands += finish(job.spec, end)
+        self.predecessors.end(job.name, end.state)
         del self.jobs[job.name]
         self._line.remove(job)
         self._dispatcher.forget(job)
         # The items of a command are known for ever; a function and its items are let go.
-        if job.failed_items if error is None else job.spec.command is not None:
+        if job.failed_items if early is None else job.spec.command is not None:
             set_aside(job)
             self.retriable_jobs[job.name] = job
         else:

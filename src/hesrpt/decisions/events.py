@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from hesrpt.jobs.groups import Group
 from hesrpt.jobs.hooks import Hook
+from hesrpt.jobs.job_end import DONE, STOPPED, EndState, JobEnd
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import JobState
 
 # --- events -----------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ class JobEnded:
 
     time: float
     name: str
-    outcome: JobState
+    outcome: EndState
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class ItemLost:
 
 @dataclass(frozen=True)
 class JobCancelled:
-    """A job was cancelled, or its items can no longer be read."""
+    """A job is to end before its items have: it was cancelled, or they cannot be read."""
 
     time: float
     job: str
-    error: str = "cancelled"
+    end: JobEnd = STOPPED
 
 
 @dataclass(frozen=True)
@@ -249,10 +249,10 @@ class Admit:
 
 @dataclass(frozen=True)
 class Finish:
-    """End a job; with an error if it failed or was cancelled."""
+    """End a job."""
 
     job: str
-    error: str | None = None
+    end: JobEnd = DONE
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class CallHook:
 
     job: str
     hook: Hook
-    error: str | None = None  # with which the job has ended
+    end: JobEnd = DONE
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,7 @@ class Drop:
     job: str
     item: int
     error: str
+    losses: int = 0  # how often its server was lost, if that is why
 
 
 Command: TypeAlias = (
@@ -285,6 +286,6 @@ Command: TypeAlias = (
 )
 
 
-def finish(spec: JobSpec, error: str | None = None) -> list[Command]:
+def finish(spec: JobSpec, end: JobEnd = DONE) -> list[Command]:
     """Return the commands that end a job."""
-    return [Finish(spec.name, error), *(CallHook(spec.name, hook, error) for hook in spec.on_end)]
+    return [Finish(spec.name, end), *(CallHook(spec.name, hook, end) for hook in spec.on_end)]

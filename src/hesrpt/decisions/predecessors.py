@@ -22,15 +22,7 @@ from hesrpt.decisions.events import (
     WeightChanged,
     finish,
 )
-from hesrpt.jobs.job_state import JobState
-
-# What the error of a job says that was cancelled because of another.
-_WAITED = ", for which it waited,"
-
-
-def was_cancelled_by_other(error: str | None) -> bool:
-    """Return whether the error of a job says that one for which it waited has not ended well."""
-    return error is not None and error.startswith("cancelled: job ") and _WAITED in error
+from hesrpt.jobs.job_end import EndReason, EndState, JobEnd
 
 
 @dataclass
@@ -49,7 +41,7 @@ class Predecessors:
         self.waiting: dict[str, WaitingJob] = {}
         self._cancelled: dict[str, WaitingJob] = {}  # while they waited; they can go on
         self._successors: dict[str, dict[str, None]] = {}  # of jobs that have not ended
-        self._outcomes: dict[str, JobState] = {}  # of jobs that have ended
+        self._outcomes: dict[str, EndState] = {}  # of jobs that have ended
         self._ended: deque[str] = deque()  # whose successors have not been told yet
 
     def was_cancelled(self, job: str) -> bool:
@@ -94,19 +86,19 @@ class Predecessors:
                 spec = replace(spec, weight=event.weight)
             case JobCancelled():
                 self._remove(spec.name)
-                commands += finish(spec, event.error)
-                self.end(spec.name, "cancelled")
+                commands += finish(spec, event.end)
+                self.end(spec.name, event.end.state)
                 if spec.command is not None:  # a function and its items are let go
                     self._cancelled[spec.name] = waiting
         waiting.arrival = replace(waiting.arrival, spec=spec)
 
-    def end(self, job: str, outcome: JobState) -> None:
+    def end(self, job: str, outcome: EndState) -> None:
         """Record how a job has ended; :meth:`release` tells those that wait for it."""
         self._outcomes[job] = outcome
         if job in self._successors:
             self._ended.append(job)
 
-    def learn(self, job: str, outcome: JobState) -> None:
+    def learn(self, job: str, outcome: EndState) -> None:
         """Record how a job has ended in an earlier run, unless that is known."""
         if job not in self._outcomes:
             self.end(job, outcome)
@@ -169,9 +161,9 @@ class Predecessors:
         name = waiting.arrival.spec.name
         waiting.is_cancelled_by_other = True
         self._cancelled[name] = waiting
-        what = "has failed" if self._outcomes[cause] == "failed" else "was cancelled"
-        error = f"cancelled: job {cause!r}{_WAITED} {what}"
-        commands += finish(waiting.arrival.spec, error)
+        has_failed = self._outcomes[cause] == "failed"
+        reason: EndReason = "predecessor_failed" if has_failed else "predecessor_cancelled"
+        commands += finish(waiting.arrival.spec, JobEnd(reason, cause))
         self.end(name, "cancelled")
 
     def _remove(self, name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import cloudpickle
 
 from hesrpt.errors import JobError
+from hesrpt.units import format_count
 
 #: What a job does when an item has failed too often: it fails, or the other items go on.
 OnError: TypeAlias = Literal["raise", "keep"]
@@ -56,6 +57,11 @@ class ItemFailure:
     def describe(self) -> str:
         """Return the item and what went wrong, in short."""
         return f"{describe_item(self.item, self.value)}: {self.error}"
+
+
+def describe_losses(losses: int) -> str:
+    """Return what went wrong if an item's server was lost too often."""
+    return f"its server was lost {format_count(losses, 'time')}"
 
 
 def describe_item(item: int, value: str) -> str:

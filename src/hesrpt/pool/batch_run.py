@@ -14,12 +14,13 @@ from typing import Any
 
 from hesrpt.decisions.retention import Retention
 from hesrpt.errors import InputError
+from hesrpt.jobs.job_end import REMOVED
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.pool.pool import Pool
 from hesrpt.scheduler.job_registry import ChangedJobsError, OnChange
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import REMOVED, Changes, JobRecord
+from hesrpt.storage.journal_entries import Changes, JobRecord
 from hesrpt.storage.state_directory import StateExistsError, holds_run
 
 # How often to update the display, in seconds.
@@ -126,7 +127,7 @@ def _list_unfinished(records: Sequence[JobRecord]) -> list[JobRecord]:
     return [
         record
         for record in records
-        if record.spec.command is not None and record.state != "done" and record.error != REMOVED
+        if record.spec.command is not None and record.state != "done" and record.end != REMOVED
     ]
 
 
@@ -163,7 +164,7 @@ def _add_jobs(
     if specs:
         names = {spec.name for spec in specs}
         removed = [
-            replace(record, ended=pool.snapshot().time, error=REMOVED)
+            replace(record, ended=pool.snapshot().time, end=REMOVED)
             for record in _list_unfinished(records)
             if not record.spec.is_submitted and record.given_name not in names
         ]

@@ -12,7 +12,7 @@ from hesrpt.display.notebook_html import render_job
 from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_state import JobState
+from hesrpt.jobs.job_end import JobState
 from hesrpt.pool.async_waiting import wait_async
 from hesrpt.pool.job_results import Errors, ResultStream
 from hesrpt.reports.live_overview import describe_job

@@ -19,6 +19,7 @@ from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure, OnError
 from hesrpt.jobs.groups import Group, check_group_name, give_weight
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import AfterFailure
 from hesrpt.jobs.server_limits import check_server_limits
 from hesrpt.policies import PolicyLike
@@ -469,9 +470,9 @@ class Pool(PoolView):
         """The jobs of earlier schedulers on the state directory that were not added again."""
         return self._intake.list_earlier_jobs()
 
-    def end_earlier_jobs(self, records: Sequence[JobRecord], error: str) -> None:
+    def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
-        self._intake.end_earlier_jobs(records, error)
+        self._intake.end_earlier_jobs(records, end)
 
     # --- groups of jobs -----------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from hesrpt.jobs.fingerprints import fingerprint_function
 from hesrpt.jobs.groups import check_group_name
 from hesrpt.jobs.hooks import check_hooks
 from hesrpt.jobs.item_resources import check_resources
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_order import check_after
 from hesrpt.jobs.job_spec import AfterFailure, JobSpec
 from hesrpt.jobs.server_limits import ServerLimits
@@ -52,10 +53,10 @@ class JobIntake:
         """Return the jobs of earlier schedulers that were not added again."""
         return self._registry.list_records()
 
-    def end_earlier_jobs(self, records: Sequence[JobRecord], error: str) -> None:
+    def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
         now = self._driver.now
-        self._registry.end([replace(record, ended=now, error=error) for record in records])
+        self._registry.end([replace(record, ended=now, end=end) for record in records])
 
     def add(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
         """Add several jobs at once; none starts before all of them are in the journal."""
@@ -75,7 +76,9 @@ class JobIntake:
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
             for job, error in problems.items():
-                self._driver.cancel(job, error)  # whoever submitted it is not here
+                self._driver.cancel(
+                    job, JobEnd("impossible", error)
+                )  # whoever submitted it is not here
         return handles
 
     def add_submitted(self, batches: Sequence[Sequence[LiveJob]], can_refuse: bool) -> list[Answer]:

@@ -14,8 +14,8 @@ from hesrpt.decisions.events import JobArrived
 from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.decisions.kinds import KindMemory
 from hesrpt.engines.local.cores import count_cores
+from hesrpt.jobs.job_end import JobState
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import JobState
 from hesrpt.pool.batch_run import RunOptions, create_jobs, explain_changed_jobs
 from hesrpt.reports.inspection import read_learned_runs
 from hesrpt.scheduler.job_registry import JobRegistry

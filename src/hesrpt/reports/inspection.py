@@ -16,8 +16,8 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
+from hesrpt.jobs.job_end import JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.run_history import (
@@ -97,9 +97,7 @@ class RunStatus:
     def get_state(self, job: JobRecord) -> JobState:
         """Return the state of a job; without a scheduler, none holds servers."""
         is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
-        return get_job_state(
-            job.ended, job.error, servers=self.get_servers(job), is_paused=is_paused
-        )
+        return get_job_state(job.end, servers=self.get_servers(job), is_paused=is_paused)
 
     def get_servers(self, job: JobRecord) -> int:
         """Return how many servers a job holds."""

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from hesrpt.jobs.job_end import ENDED
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import ENDED
 from hesrpt.jobs.placeholders import write_braces_once
 
 

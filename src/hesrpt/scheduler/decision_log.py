@@ -33,7 +33,6 @@ from hesrpt.decisions.events import (
 )
 from hesrpt.display.escaping import escape
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import get_job_state
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.units import format_count, format_duration
 
@@ -176,9 +175,9 @@ class _DecisionLog:
         if not isinstance(command, Finish):
             return
         job = self._run.jobs[command.job]
-        state = get_job_state(self._run.now, command.error)
+        state = command.end.state
         seconds = format_duration(self._run.now - (job.arrived or 0.0))
-        error = f": {_shorten(command.error or '')}" if state == "failed" else ""
+        error = f": {_shorten(command.end.detail)}" if state == "failed" else ""
         self._tell(
             command.job, f"{state} after {seconds}, {format_count(job.done, 'item')} done{error}"
         )

@@ -18,6 +18,7 @@ from hesrpt.decisions.retention import Retention
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.inbox import AddJobs, Inbox
@@ -148,10 +149,10 @@ class Driver:
                 self._added += 1
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
-    def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
-        """End a job with an error, unless it has ended."""
+    def cancel(self, job: LiveJob, end: JobEnd = STOPPED) -> None:
+        """End a job before its items have ended, unless it has."""
         if not job.has_ended:
-            self.send(JobStopped(job, error))
+            self.send(JobStopped(job, end))
 
     def steer(self, job: LiveJob, change: Callable[[LiveJob], None]) -> None:
         """Pause or resume a job, or change its weight, unless it has ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 
-from hesrpt.jobs.job_state import describe_end
+from hesrpt.jobs.job_end import describe_end
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.steering import RequestReceived
 from hesrpt.storage.journal import Journal

@@ -65,7 +65,7 @@ class JobRegistry:
                 self._by_name.setdefault((name, is_command), deque()).append(record)
                 key = name, is_command, record.fingerprint
                 self._by_function.setdefault(key, deque()).append(record)
-        self._earlier = {record.name: (record.ended, record.error) for record in records}
+        self._earlier = {record.name: record.end for record in records}  # how they have ended
         # The newest job that was asked for under each name: its number and its name.
         self._newest = {record.given_name: (record.number, record.name) for record in records}
         self._names = {record.name for record in records}  # which are in the journal
@@ -84,7 +84,7 @@ class JobRegistry:
         with self._lock:
             self._journal.write(Changes(jobs=list(records)))
             self._records |= {record.number: record for record in records}
-            self._earlier |= {record.name: (record.ended, record.error) for record in records}
+            self._earlier |= {record.name: record.end for record in records}
 
     def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, because of the jobs that they wait for, and why."""
@@ -95,10 +95,9 @@ class JobRegistry:
                 name = self._find_newest(asked, job)
                 if asked in names or name in self._jobs:
                     continue
-                ended, _ = self._earlier.get(name, (None, None))
                 if name not in self._earlier:
                     problems[job] = f"it waits for {name!r}, but there is no such job"
-                elif ended is None:
+                elif self._earlier[name] is None:
                     problems[job] = f"it waits for {name!r}, which no one has added to this run"
         by_name = {job.name: job for job in jobs}
         if cycle := find_cycle({job.name: job.spec.after for job in jobs}):
@@ -181,11 +180,9 @@ class JobRegistry:
         for name in names:
             other = together.get(name) or self._jobs.get(name)
             after.append(name if other is None else other.name)
-            ended, error = self._earlier.get(name, (None, None))
-            if other is not None:
-                ended, error = other.ended, other.error
-            if ended is not None:
-                job.earlier_ends[after[-1]] = error
+            end = self._earlier.get(name) if other is None else other.end
+            if end is not None:
+                job.earlier_ends[after[-1]] = end
         job.spec = replace(job.spec, after=tuple(after))
 
     def _find_record(self, job: LiveJob, taken: Collection[int]) -> JobRecord | None:

@@ -11,8 +11,8 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_end import DONE, JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions
 from hesrpt.scheduler.run_history import ItemTiming
@@ -36,8 +36,8 @@ class LiveJob:
     stays_ended: bool = False  # whether only a retry lets it go on if it failed in an earlier run
     is_redone: bool = False  # whether the results of earlier runs do not count
     arrived: float | None = None  # a resumed job keeps its first arrival
-    ended: float | None = None
-    error: str | None = None
+    ended: float | None = None  # when
+    end: JobEnd | None = None  # how
     group: Group = PLAIN_GROUP  # what holds for its group
     servers: int = 0  # how many it holds; 0 once it has ended
     planned: int = 0  # how many the policy gives it
@@ -54,8 +54,8 @@ class LiveJob:
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
-    #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
-    earlier_ends: dict[str, str | None] = field(default_factory=dict)
+    #: How the jobs in ``after`` have ended that ended before it was added.
+    earlier_ends: dict[str, JobEnd] = field(default_factory=dict)
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: dict[int, Pickled] = field(default_factory=dict)  # pickled, if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
@@ -112,7 +112,12 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         """What users are told of where the job is."""
-        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+        return get_job_state(self.end, servers=self.servers, is_paused=self.is_paused)
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed or was cancelled."""
+        return None if self.end is None else self.end.error
 
     @property
     def is_paused(self) -> bool:
@@ -136,15 +141,18 @@ class LiveJob:
         self.matches = self.source.resume(earlier or EarlierItems(), self.spec.resumed)
         self.done = sum(map(len, self.matches.done))
         if (
-            record.ended is not None
-            and record.error is None
+            record.end == DONE
             and record.fingerprint == self.fingerprint  # else the journal must learn of the change
             and not self.matches.moved
             and self.done == self.spec.items == record.items
         ):
-            self.ended, self.items = record.ended, record.items  # nothing remains to be done
-        if record.was_cancelled_on_request or (self.stays_ended and record.error is not None):
-            self.ended, self.error, self.items = record.ended, record.error, record.items
+            self.ended, self.end, self.items = (
+                record.ended,
+                DONE,
+                record.items,
+            )  # nothing remains to be done
+        if record.was_cancelled_on_request or (self.stays_ended and record.end not in (None, DONE)):
+            self.ended, self.end, self.items = record.ended, record.end, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)
         if self.has_ended:
@@ -161,12 +169,12 @@ class LiveJob:
         given = self.spec.weight if self.spec.given_weight is None else self.spec.given_weight
         self.spec = replace(self.spec, weight=weight, given_weight=given)
 
-    def choose_end(self, now: float, error: str | None) -> float:
+    def choose_end(self, now: float, end: JobEnd) -> float:
         """Return when the job has ended: earlier, if nothing was left to do."""
         record = self.record
-        if record is None or record.ended is None or record.error is not None:
+        if record is None or record.ended is None or record.end != DONE:
             return now
-        return now if self.done_now or self.is_redone or error is not None else record.ended
+        return now if self.done_now or self.is_redone or end != DONE else record.ended
 
     def free_results(self) -> None:
         """Forget the results in memory and, if the job has ended, the items to be retried."""
@@ -201,11 +209,11 @@ class LiveJob:
 
     def reopen(self) -> None:
         """Let the job go on after its end."""
-        self.ended, self.error, self.is_yielded = None, None, False
+        self.ended, self.end, self.is_yielded = None, None, False
 
     def create_error(self) -> JobError:
         """Return what to raise if the job failed or was cancelled, with its cause."""
-        is_cancelled = get_job_state(self.ended, self.error) == "cancelled"
+        is_cancelled = self.state == "cancelled"
         what = "was" if is_cancelled else "failed:"  # the error says "cancelled"
         error = JobError(f"job {self.name!r} {what} {self.error}")
         problem, cause = self.source_failure
@@ -230,7 +238,7 @@ class LiveJob:
             fingerprint=self.fingerprint,
             arrived=self.arrived or 0.0,
             ended=self.ended,
-            error=self.error,
+            end=self.end,
             items=self.items,
             done=self.done,
             failed_items=[failure for _, failure in sorted(self.failures.items())],

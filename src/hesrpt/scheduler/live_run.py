@@ -43,16 +43,15 @@ from hesrpt.decisions.events import (
     WeightChanged,
 )
 from hesrpt.decisions.kinds import KindMemory
-from hesrpt.decisions.predecessors import was_cancelled_by_other
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
 from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.engines.gpu_variables import choose_gpu_variables
 from hesrpt.errors import InputError, StateError
-from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.failures import ItemFailure, describe_losses
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.jobs.item_resources import GPU
+from hesrpt.jobs.job_end import REQUESTED, STOPPED, JobEnd
 from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
-from hesrpt.jobs.job_state import get_job_state
 from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.scheduler.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.scheduler.live_job import LiveJob
@@ -67,7 +66,7 @@ from hesrpt.scheduler.messages import (
     SourceExhausted,
     SourceProgress,
 )
-from hesrpt.scheduler.publication import JobEnd, Publication
+from hesrpt.scheduler.publication import PendingEnd, Publication
 from hesrpt.scheduler.recorder import Recorder
 from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.scheduler.run_hooks import RunHooks
@@ -82,7 +81,6 @@ from hesrpt.scheduler.steering import (
 from hesrpt.scheduler.waiting_warnings import WaitingWarner
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import (
-    CANCELLED_ON_REQUEST,
     Answer,
     FailedAttempt,
     FinishedItem,
@@ -318,7 +316,7 @@ class LiveRun:
         for job in self.jobs.values():
             job.source.close()
             if not job.has_ended:
-                job.ended, job.error, job.servers = self.now, "cancelled", 0
+                job.ended, job.end, job.servers = self.now, STOPPED, 0
 
     # --- outcomes of items ----------------------------------------------------------------------
 
@@ -389,8 +387,8 @@ class LiveRun:
         item = command.item
         if not job.spec.is_executor:
             failure = self._failed_attempts.get((job, item))
-            if failure is None:  # it was lost; the error begins with the number of the item
-                failure = self._add_failed_attempt(job, item, command.error.partition(": ")[2])
+            if failure is None:
+                failure = self._add_failed_attempt(job, item, describe_losses(command.losses))
             job.failures[item] = failure
         job.source.drop_item(item, command.error)
 
@@ -450,13 +448,13 @@ class LiveRun:
         """
         gone = [job for job in self._finishing if not self.engine.is_stopping(job.name)]
         for job in gone:
-            self._finish(job, self._finishing.pop(job).error, now)
+            self._finish(job, self._finishing.pop(job).end, now)
             self._call_hooks(job, now)
 
     def _call_hooks(self, job: LiveJob, now: float) -> None:
         """Do what is to be done because a job has ended, unless it had ended like this before."""
         for command in self._hooks_to_call.pop(job, ()):
-            if job.choose_end(now, command.error) == now:
+            if job.choose_end(now, command.end) == now:
                 self._hooks.prepare(job, command, now)
 
     def _reserve(
@@ -467,17 +465,17 @@ class LiveRun:
         variables = choose_gpu_variables(gpus, os.environ) if has_gpus else {}
         return reserve(tasks, variables, holds_resources=bool(job.spec.resources))
 
-    def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
+    def _finish(self, job: LiveJob, end: JobEnd, now: float) -> None:
         """End a job. It is released, unless it may go on."""
-        end = JobEnd(job, job.choose_end(now, error), error)
-        self._publication.add_end(end)
+        ended = job.choose_end(now, end)
+        self._publication.add_end(PendingEnd(job, ended, end))
         if not job.is_to_be_retried:
             job.set_paused(False)  # if it goes on later, nobody wants it to wait
         self._memory.remember([job])
         if not self.core.can_retry(job.name):
             self._memory.end_run(job)
             job.source.close()
-        self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
+        self.recorder.update_job(replace(job, ended=ended, end=end).to_record())
 
     def _reopen(self, job: LiveJob, now: float) -> None:
         """Continue a job that has failed items, or has ended."""
@@ -524,8 +522,7 @@ class LiveRun:
                 job.items = items
                 return [ItemsExhausted(self.now, job.name, items)]
             case JobStopped():
-                error = escape_undecodable(message.error)
-                return [JobCancelled(self.now, message.job.name, error)]
+                return [JobCancelled(self.now, message.job.name, message.end)]
             case JobSteered():
                 return self._steer(message.job)
             case GroupSteered():
@@ -545,7 +542,7 @@ class LiveRun:
             self._open_source(job)
         ends = job.earlier_ends.items()
         return [
-            *(JobEnded(self.now, name, get_job_state(0.0, error)) for name, error in ends),
+            *(JobEnded(self.now, name, end.state) for name, end in ends),
             JobArrived(self.now, job.spec, tuple(job.matches.done)),
         ]
 
@@ -596,7 +593,9 @@ class LiveRun:
         cancelled = [
             each
             for each in self.jobs.values()
-            if was_cancelled_by_other(each.error) and not self.core.can_retry(each.name)
+            if each.end is not None
+            and each.end.was_caused_by_predecessor
+            and not self.core.can_retry(each.name)
         ]
         names, found = {job.name}, list[LiveJob]()
         order = sort_by_order({each.name: each.spec.after for each in cancelled})
@@ -620,7 +619,7 @@ class LiveRun:
             end = self._publication.find_end(job)
             if end is None or job.is_to_be_retried:
                 return []
-            state = get_job_state(end.time, end.error)
+            state = end.end.state
         try:
             related = self._find_related_jobs(job) if request.kind == "retry" else RelatedJobs()
             text = apply_request(job, request, state, self.engine, related)
@@ -629,12 +628,12 @@ class LiveRun:
             return []
         if request.kind == "cancel":
             self._cancels[request.number] = job
-            return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+            return [JobCancelled(self.now, job.name, REQUESTED)]
         self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "retry" and job.can_retry(state):
             return self._retry(job)
         if request.kind == "retry":
-            self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
+            self.recorder.update_job(replace(job, ended=None, end=None).to_record().reopen())
         return self._steer(job)
 
     def _answer_cancels(self) -> None:
@@ -653,7 +652,7 @@ class LiveRun:
         obstacle = None
         for other in others if job.spec.after_failure == "cancel" else ():
             end = self._publication.find_end(other)
-            state = other.state if end is None else get_job_state(end.time, end.error)
+            state = other.state if end is None else end.end.state
             if state in ("failed", "cancelled"):
                 obstacle = explain_useless_retry(other.name, state)
         unfinished = [other.name for other in others if self.core.has_job(other.name)]

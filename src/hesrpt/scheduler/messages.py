@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.text import escape_undecodable
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.earlier_items import Match, Matches
@@ -23,10 +24,10 @@ class JobsSubmitted:
 
 @dataclass(frozen=True)
 class JobStopped:
-    """A job was cancelled, or its source has failed."""
+    """A job is to end: it was cancelled, cannot start, or its source has failed."""
 
     job: LiveJob
-    error: str
+    end: JobEnd
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class SourceProgress:
     def report_failure(self, error: str, cause: BaseException | None = None) -> None:
         error = escape_undecodable(error)
         self.job.source_failure = (error, cause)
-        self._send(JobStopped(self.job, error))
+        self._send(JobStopped(self.job, JobEnd("unreadable_items", error)))
 
     def _announce(self) -> None:
         if not self._is_pending:

@@ -6,23 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hesrpt.engines.engine import FinishedItems, Outcome
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.earlier_items import Matches
 
 
-class JobEnd(NamedTuple):
-    """When and how a job has ended."""
+class PendingEnd(NamedTuple):
+    """When and how a job has ended, before others see it."""
 
     job: LiveJob
     time: float
-    error: str | None
+    end: JobEnd
 
 
 class Publication:
     """Holds back what happened to jobs until the journal has it."""
 
     def __init__(self) -> None:
-        self._ends: list[JobEnd] = []
+        self._ends: list[PendingEnd] = []
         self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs
         self._outcomes: list[Outcome | FinishedItems] = []
 
@@ -35,11 +36,11 @@ class Publication:
         """Whether nothing else is held back."""
         return not self._ends and not self._matched
 
-    def add_end(self, end: JobEnd) -> None:
+    def add_end(self, end: PendingEnd) -> None:
         """Hold back the end of a job."""
         self._ends.append(end)
 
-    def find_end(self, job: LiveJob) -> JobEnd | None:
+    def find_end(self, job: LiveJob) -> PendingEnd | None:
         """Return the end of a job that is held back, if there is one."""
         return next((end for end in self._ends if end.job is job), None)
 
@@ -77,6 +78,6 @@ class Publication:
         ends = [end for end in self._ends if not end.job.is_to_be_retried]
         for end in ends:
             changed.add(end.job)
-            end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
+            end.job.ended, end.job.end, end.job.servers = end.time, end.end, 0
         self._ends = [end for end in self._ends if end.job.is_to_be_retried]
         return changed

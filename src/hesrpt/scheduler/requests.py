@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.groups import read_groups
+from hesrpt.jobs.job_end import describe_end
 from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import describe_end
 from hesrpt.storage.job_names import describe_names, name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind

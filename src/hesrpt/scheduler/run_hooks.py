@@ -19,7 +19,6 @@ from hesrpt._version import __version__
 from hesrpt.decisions.events import CallHook
 from hesrpt.engines.local.kept_process import KeptProcess
 from hesrpt.jobs.hooks import Hook, HookCall
-from hesrpt.jobs.job_state import get_job_state
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.recorder import Recorder
 
@@ -217,8 +216,8 @@ class RunHooks:
             target=command.hook.target,
             facts={
                 "job": job.name,
-                "state": get_job_state(now, command.error),
-                "error": command.error,
+                "state": command.end.state,
+                "error": command.end.error,
                 "group": job.spec.group,
                 "items": job.items,
                 "done": job.done,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_end import ENDED, JobEnd
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import ENDED
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
@@ -86,7 +86,7 @@ class JobQueue:
         if lost:
             names = ", ".join(repr(record.name) for record in lost)
             _LOG.warning("hesrpt: %s: these jobs have failed: %s: %s", self.directory, names, _LOST)
-            self.pool.end_earlier_jobs(lost, _LOST)
+            self.pool.end_earlier_jobs(lost, JobEnd("lost_function", _LOST))
             self._earlier = {}
         jobs = []
         for record in records:

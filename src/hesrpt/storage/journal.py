@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hesrpt._version import __version__
 from hesrpt.decisions.kinds import LearnedRun
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_end import STOPPED
 from hesrpt.storage.item_keys import KeyPlace
 from hesrpt.storage.job_names import describe_names
 from hesrpt.storage.journal_database import (
@@ -64,7 +66,7 @@ class Journal:
         path = Path(directory)
         lock = create_state_directory(path)
         try:
-            create_database(path, {"servers": servers, "policy": policy})
+            create_database(path, {"servers": servers, "policy": policy, "version": __version__})
             return cls(path, lock)
         except BaseException:
             lock.release()
@@ -123,7 +125,8 @@ class Journal:
                 # All jobs lost their servers when the earlier scheduler stopped.
                 holdings=[Holding(self.last_time, job, 0) for job, n in held.items() if n > 0],
                 # Nobody waits any more for the calls of an executor.
-                jobs=[replace(each, ended=self.last_time, error="cancelled") for each in calls],
+                jobs=[replace(each, ended=self.last_time, end=STOPPED) for each in calls],
+                values={"version": __version__},
             )
         )
         self._reopen_retried_jobs(records)

@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hesrpt._version import __version__
 from hesrpt.errors import StateError
 from hesrpt.storage.migrations import FORMAT, OLDEST_FORMAT, can_migrate, migrate
 from hesrpt.storage.state_directory import get_database_path, open_private, sync_directory
@@ -23,7 +24,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
     fingerprint BLOB NOT NULL, items INTEGER, size REAL, p REAL, arrived REAL NOT NULL,
-    ended REAL, error TEXT
+    ended REAL, outcome TEXT
 );
 CREATE TABLE items (
     job INTEGER NOT NULL, key BLOB NOT NULL, position INTEGER NOT NULL, seconds REAL NOT NULL,
@@ -109,12 +110,24 @@ class Database:
             rows = self._retry_while_locked(lambda: connection.execute(query).fetchall())
         found = int(rows[0][0])
         if found != FORMAT and not can_migrate(found):
-            age = "a later" if found > FORMAT else "an earlier"
             raise StateError(
-                f"{self.path.parent}: was written by {age} version of hesrpt (format {found}), and "
-                f"this one reads only formats {OLDEST_FORMAT} to {FORMAT}"
+                f"{self.path.parent}: was written by {self._describe_writer(found)}, and "
+                f"this one, {__version__}, reads only formats {OLDEST_FORMAT} to {FORMAT}"
             )
         return found
+
+    def _describe_writer(self, found: int) -> str:
+        """Return which version of hesrpt can read a format that this one cannot."""
+        if found < FORMAT:
+            return f"an earlier version of hesrpt (format {found})"
+        query = "SELECT value FROM meta WHERE name = 'version'"
+        with (
+            contextlib.closing(_connect(self.path)) as connection,
+            contextlib.suppress(sqlite3.Error),
+        ):
+            for (version,) in connection.execute(query):
+                return f"a later version of hesrpt, {version} (format {found})"
+        return f"a later version of hesrpt (format {found})"
 
     def close(self) -> None:
         """Close the connections."""

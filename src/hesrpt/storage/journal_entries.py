@@ -9,16 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from hesrpt.decisions.kinds import LearnedRun
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.hooks import HookCall
+from hesrpt.jobs.job_end import REQUESTED, JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.speedups import Speedup
-
-#: The error of a job that was not done when its jobs file was changed.
-REMOVED = "cancelled: it is no longer in the jobs file"
-#: The error of a job that another process has cancelled. Only a retry brings it back.
-CANCELLED_ON_REQUEST = "cancelled on request"
-# The same in journals of version 0.1.
-_EARLIER_CANCELLED = "cancelled by hesrpt cancel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +22,8 @@ class JobRecord:
     number: int  # in order of arrival; identifies the job, and is never used again
     fingerprint: bytes = b""  # of its function or command
     arrived: float
-    ended: float | None = None
-    error: str | None = None
+    ended: float | None = None  # when
+    end: JobEnd | None = None  # how
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     failures: int = 0  # how many attempts of items have failed
@@ -57,7 +50,12 @@ class JobRecord:
     @property
     def state(self) -> JobState:
         """What became of the job; "waiting" until it has ended, since a record holds no servers."""
-        return get_job_state(self.ended, self.error, is_paused=self.spec.is_paused)
+        return get_job_state(self.end, is_paused=self.spec.is_paused)
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed or was cancelled."""
+        return None if self.end is None else self.end.error
 
     @property
     def flow_time(self) -> float | None:
@@ -67,12 +65,12 @@ class JobRecord:
     @property
     def was_cancelled_on_request(self) -> bool:
         """Whether another process has cancelled the job."""
-        return self.error in (CANCELLED_ON_REQUEST, _EARLIER_CANCELLED)
+        return self.end == REQUESTED
 
     def reopen(self) -> JobRecord:
         """Return the record of a job that goes on after its end."""
         spec = replace(self.spec, was_reopened=True)
-        return replace(self, spec=spec, ended=None, error=None)
+        return replace(self, spec=spec, ended=None, end=None)
 
 
 class JobEndEntry(NamedTuple):

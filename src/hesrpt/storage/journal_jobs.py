@@ -9,12 +9,13 @@ from typing import Any
 
 from hesrpt.errors import StateError
 from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal_database import Database
 from hesrpt.storage.journal_entries import FailedAttempt, JobEndEntry, JobRecord
 
-_COLUMNS = "number, spec, fingerprint, items, size, p, arrived, ended, error"
+_COLUMNS = "number, spec, fingerprint, items, size, p, arrived, ended, outcome"
 _SELECT_RECORDS = f"""
 SELECT {_COLUMNS}, IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0)
 FROM jobs
@@ -32,7 +33,7 @@ INSERT INTO jobs (name, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET
     name = excluded.name, spec = excluded.spec, fingerprint = excluded.fingerprint,
     items = excluded.items, size = excluded.size, p = excluded.p, arrived = excluded.arrived,
-    ended = excluded.ended, error = excluded.error
+    ended = excluded.ended, outcome = excluded.outcome
 """
 _WRITE_ATTEMPT = """
 INSERT INTO failures
@@ -64,7 +65,7 @@ class JobTable:
                 _get_power(record.speedup),
                 record.arrived,
                 record.ended,
-                record.error,
+                None if record.end is None else record.end.to_json(),
             )
             for record in records
         )
@@ -86,7 +87,7 @@ class JobTable:
         raise StateError(f"{self._database.path}: job number {number} was removed")
 
     def _create_record(self, row: Sequence[Any]) -> JobRecord:
-        number, spec, fingerprint, items, size, p, arrived, ended, error, *counts = row
+        number, spec, fingerprint, items, size, p, arrived, ended, outcome, *counts = row
         done, item_seconds, failures = counts
         with self._database.parsing(f"job number {number}"):
             return JobRecord(
@@ -95,7 +96,7 @@ class JobTable:
                 fingerprint=fingerprint,
                 arrived=arrived,
                 ended=ended,
-                error=error,
+                end=None if outcome is None else JobEnd.from_json(outcome),
                 items=items,
                 done=done,
                 failures=failures,

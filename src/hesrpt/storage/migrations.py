@@ -7,9 +7,11 @@ themselves are in :mod:`~hesrpt.storage.journal_database`.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import struct
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -25,7 +27,7 @@ from hesrpt.storage.journal_entries import FinishedItem
 from hesrpt.storage.results import compute_digest, hash_content
 
 #: The format of journals that this version writes, and the oldest that it can read.
-FORMAT, OLDEST_FORMAT = 9, 8
+FORMAT, OLDEST_FORMAT = 10, 8
 
 
 def migrate(connection: sqlite3.Connection, earlier: int) -> None:
@@ -209,5 +211,40 @@ def _unpack_integers(packed: bytes) -> IntArray:
     return (differences + np.uint64(smallest % 2**64)).view(np.int64)
 
 
+# --- 9 to 10: how a job has ended is a value with its reason, not only a text ---------------------
+
+_PREDECESSOR = re.compile(r"cancelled: job (.*), for which it waited, (has failed|was cancelled)")
+
+
+def _migrate_from_9(connection: sqlite3.Connection) -> None:
+    connection.create_function("convert_end", 2, _convert_end, deterministic=True)
+    connection.execute("ALTER TABLE jobs RENAME COLUMN error TO outcome")
+    connection.execute("UPDATE jobs SET outcome = convert_end(ended, outcome)")
+
+
+def _convert_end(ended: float | None, error: str | None) -> str | None:
+    """Return how a job has ended as JSON, which only the beginning of its error told."""
+    if ended is None:
+        return None
+    reason, detail = "items_failed", error or ""
+    if error is None:
+        reason = "done"
+    elif found := _PREDECESSOR.fullmatch(error):
+        reason = f"predecessor_{found[2].rpartition(' ')[2]}"
+        detail = literal_eval(found[1])
+    elif error in ("cancelled on request", "cancelled by hesrpt cancel"):
+        reason, detail = "requested", ""
+    elif error == "cancelled: it is no longer in the jobs file":
+        reason, detail = "removed", ""
+    elif error.startswith("cancelled"):
+        reason, detail = "stopped", ""
+    elif error.startswith("cannot read its items"):
+        reason = "unreadable_items"
+    return json.dumps([reason, detail])
+
+
 # By the format that each starts from.
-_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {8: _migrate_from_8}
+_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
+    8: _migrate_from_8,
+    9: _migrate_from_9,
+}
