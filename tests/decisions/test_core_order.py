@@ -25,7 +25,7 @@ from hesrpt.decisions.events import (
     WeightChanged,
 )
 from hesrpt.jobs.command_template import CommandTemplate
-from hesrpt.jobs.job_order import find_cycle
+from hesrpt.jobs.job_spec import find_cycle
 
 FAILED = "cancelled: job {!r}, for which it waited, has failed"
 CANCELLED = "cancelled: job {!r}, for which it waited, was cancelled"

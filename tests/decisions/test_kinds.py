@@ -217,7 +217,11 @@ def test_jobs_of_one_kind_learn_from_each_other_in_one_pool() -> None:
 
 def test_kind_must_be_text() -> None:
     with Pool(1, engine=FakeEngine(1)) as pool:
-        with pytest.raises(InputError, match="kind must be a non-empty string, got ''"):
+        with pytest.raises(
+            InputError, match="kind must be a non-empty string without zero bytes, got ''"
+        ):
             pool.map(abs, [1], kind="")
-        with pytest.raises(InputError, match="kind must be a non-empty string, got 3"):
+        with pytest.raises(
+            InputError, match="kind must be a non-empty string without zero bytes, got 3"
+        ):
             pool.executor(kind=3)  # type: ignore[arg-type]

@@ -56,8 +56,8 @@ from hesrpt.decisions.learning import sum_durations
 from hesrpt.decisions.predecessors import Predecessors
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.item_resources import ResourceStock
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group
 from hesrpt.jobs.job_state import get_job_state
 from hesrpt.policies import PolicyLike
 from hesrpt.units import format_count

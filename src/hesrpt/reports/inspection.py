@@ -13,10 +13,8 @@ from typing import NamedTuple
 from hesrpt.decisions.kinds import LearnedRun
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
-from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, HookCall, JobSpec, read_groups
 from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule

@@ -17,7 +17,7 @@ from hesrpt.decisions.kinds import KindMemory
 from hesrpt.decisions.retention import Retention
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.errors import InputError, StateError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group
 from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.inbox import AddJobs, Inbox

@@ -10,8 +10,7 @@ from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions

@@ -49,9 +49,15 @@ from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.engines.gpu_variables import choose_gpu_variables
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.jobs.item_resources import GPU
-from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
+from hesrpt.jobs.job_spec import (
+    PLAIN_GROUP,
+    Group,
+    explain_useless_retry,
+    read_groups,
+    sort_by_order,
+    write_groups,
+)
 from hesrpt.jobs.job_state import get_job_state
 from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.scheduler.decision_log import LogSource, log_decisions, note_decisions

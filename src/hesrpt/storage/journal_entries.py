@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.decisions.kinds import LearnedRun
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.hooks import HookCall
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import HookCall, JobSpec
 from hesrpt.jobs.job_state import JobState, get_job_state
 from hesrpt.speedups import Speedup
 
