@@ -10,8 +10,7 @@ import pytest
 from hesrpt import InputError, Pool, PowerLaw
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import ItemFinished, JobArrived
-from hesrpt.decisions.kinds import KindMemory, LearnedRun
-from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.learning import ItemDurations, KindMemory, LearnedRun
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_spec import PRIOR_P, PRIOR_P_ERROR, JobSpec, Prior

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +20,7 @@ from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.jobs.schema import COMMAND_FIELDS, FIELDS, FUNCTION_FIELDS, Field
+from hesrpt.reports.inspection import read_status
 from hesrpt.service.job_requests import read_jobs
 
 
@@ -26,7 +29,7 @@ class Sample(NamedTuple):
 
     good: Any
     bad: Any
-    needs: dict[str, Any] = {}
+    needs: Mapping[str, Any] = MappingProxyType({})
 
 
 SAMPLES = {
@@ -100,9 +103,14 @@ def write_options(values: dict[str, Any]) -> list[str]:
     return words if items is None else [*words, ":::", *items]
 
 
+class EngineWithResources(FakeEngine):
+    def resource_totals(self) -> dict[str, float]:
+        return {"gpu": 4.0, "memory": 16e9}
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    pool = Pool(engine=FakeEngine(4, resources={"gpu": 4, "memory": "16GB"}))
+    pool = Pool(engine=EngineWithResources(4))
     pool.map(abs, [1], name="first")
     yield pool
     pool.close()
@@ -134,8 +142,8 @@ def test_every_key_has_a_sample() -> None:
 @pytest.mark.parametrize("field", COMMAND_FIELDS, ids=lambda field: field.name)
 def test_key_means_the_same_in_a_file_and_a_request(field: Field) -> None:
     sample = SAMPLES[field.name]
-    values = {"name": "a", "command": "true"} | sample.needs | {field.name: sample.good}
-    plain = from_file({"name": "a", "command": "true"} | sample.needs)
+    values = {"name": "a", "command": "true"} | dict(sample.needs) | {field.name: sample.good}
+    plain = from_file({"name": "a", "command": "true"})
     assert from_file(values) == from_request(values)
     assert get_attribute(from_file(values), field) != get_attribute(plain, field)
     wrong = values | {field.name: sample.bad}
@@ -150,15 +158,13 @@ def test_key_means_the_same_in_a_file_and_a_request(field: Field) -> None:
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_option_means_the_same_as_the_key(tmp_path: Path, name: str) -> None:
     sample = SAMPLES[name]
-    values = {"name": "a", "command": "true"} | sample.needs | {name: sample.good}
+    values = {"name": "a", "command": "true"} | dict(sample.needs) | {name: sample.good}
     added = add_to_directory(tmp_path, write_options(values))
-    cwd = {"cwd": str(tmp_path)} | values  # by default, jobs run where they were added
-    assert replace(added, submission=None) == from_request(cwd)
+    with contextlib.chdir(tmp_path):  # by default, jobs run where they were added
+        assert replace(added, submission=None) == from_request({"cwd": str(tmp_path)} | values)
 
 
 def add_to_directory(tmp_path: Path, words: list[str]) -> JobSpec:
-    from hesrpt.reports.inspection import read_status
-
     with Pool(state=tmp_path / "s", engine=FakeEngine(1)) as pool:
         pool.map(abs, [1], name="first")
     done = call("add", "--state", "s", *words, cwd=tmp_path)
@@ -166,13 +172,13 @@ def add_to_directory(tmp_path: Path, words: list[str]) -> JobSpec:
     return read_status(tmp_path / "s").submitted[0]
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS - {"name", "env", "keep_going"}))
+@pytest.mark.parametrize("name", sorted(OPTIONS - {"name", "cwd", "env", "keep_going"}))
 def test_wrong_options_are_named(tmp_path: Path, name: str) -> None:
     """All but those that cannot be wrong, or only in ways that no other door knows."""
     sample = SAMPLES[name]
     with Pool(state=tmp_path / "s", engine=FakeEngine(1)) as pool:
         pool.map(abs, [1], name="first")
-    values = {"command": "true"} | sample.needs | {name: sample.bad}
+    values = {"command": "true"} | dict(sample.needs) | {name: sample.bad}
     done = call("add", "--state", "s", *write_options(values), cwd=tmp_path)
     assert_refused(done, f"--{name.replace('_', '-')} ")
 
@@ -180,7 +186,7 @@ def test_wrong_options_are_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("field", FUNCTION_FIELDS, ids=lambda field: field.name)
 def test_argument_means_the_same_as_the_key(pool: Pool, field: Field) -> None:
     sample = SAMPLES[field.name]
-    given = sample.needs | {field.name: sample.good}
+    given = dict(sample.needs) | {field.name: sample.good}
     spec = from_map(pool, {"name": f"job of {field.name}"} | given)
     if field.work is None and field.name not in ("name", "timeout"):
         command = from_request({"command": "true"} | given)

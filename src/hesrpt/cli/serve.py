@@ -15,7 +15,7 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.decisions.retention import Retention
+    from hesrpt.scheduler.pruning import Retention
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
@@ -181,7 +181,7 @@ def _print_addresses(service: WebService) -> None:
 
 
 def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Retention:
-    from hesrpt.decisions.retention import Retention
+    from hesrpt.scheduler.pruning import Retention
     from hesrpt.units import parse_bytes, parse_duration
 
     try:

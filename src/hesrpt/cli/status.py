@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hesrpt.cli.run_access import DirectoryRun, EndedJob, RunView, ServiceRun
-    from hesrpt.decisions.kinds import LearnedKind
+    from hesrpt.decisions.learning import LearnedKind
     from hesrpt.display.overview import RunOverview
 
 # How many of the jobs that have ended to show.
@@ -134,7 +134,7 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
 
 
 def _show_learned(state: Path, as_json: bool) -> None:
-    from hesrpt.decisions.kinds import KindMemory
+    from hesrpt.decisions.learning import KindMemory
     from hesrpt.reports.inspection import read_learned_runs
 
     kinds = KindMemory(read_learned_runs(state)).summarise()

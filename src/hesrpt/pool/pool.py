@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
-from hesrpt.decisions.retention import Retention
 from hesrpt.display.notebook_html import render_run
 from hesrpt.display.overview import RunOverview
 from hesrpt.display.progress import Progress, choose_screen
@@ -41,6 +40,7 @@ from hesrpt.scheduler.job_registry import JobRegistry, OnChange
 from hesrpt.scheduler.lifetime import Lease, start_driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.live_run import Snapshot
+from hesrpt.scheduler.pruning import Retention
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.storage.posix import require_posix
 from hesrpt.validation import check_positive

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.item_resources import describe_shortage

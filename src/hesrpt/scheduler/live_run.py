@@ -42,7 +42,7 @@ from hesrpt.decisions.events import (
     Suspend,
     WeightChanged,
 )
-from hesrpt.decisions.kinds import KindMemory
+from hesrpt.decisions.learning import KindMemory
 from hesrpt.decisions.predecessors import was_cancelled_by_other
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
 from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails

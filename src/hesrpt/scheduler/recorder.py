@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.jobs.job_spec import HookCall
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_spec import HookCall, JobSpec
 from hesrpt.jobs.job_state import JobState, get_job_state
