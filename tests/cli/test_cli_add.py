@@ -14,8 +14,8 @@ from support.served_queue import AppTransport, ServedQueue
 from support.shell import assert_refused, call
 
 from hesrpt import Client, InputError, Pool
-from hesrpt.cli.add import parse_words
 from hesrpt.cli.completion import complete_group, complete_job
+from hesrpt.cli.job_changes import parse_words
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status
 

@@ -15,7 +15,7 @@ import pytest
 from support.shell import assert_refused, call
 
 from hesrpt import InputError, Pool
-from hesrpt.cli.add import add
+from hesrpt.cli.job_changes import add
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file

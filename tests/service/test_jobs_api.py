@@ -14,7 +14,7 @@ from support.served_queue import ServedQueue, serve_queue
 from support.waiting import wait_until
 
 from hesrpt import Pool, Retention
-from hesrpt.cli.add import parse_words
+from hesrpt.cli.job_changes import parse_words
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.cli.outcomes import ShownJob, failures_as_json
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure

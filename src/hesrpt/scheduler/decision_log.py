@@ -31,7 +31,7 @@ from hesrpt.decisions.events import (
     Reopen,
     WeightChanged,
 )
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.job_state import get_job_state
 from hesrpt.scheduler.live_job import LiveJob
