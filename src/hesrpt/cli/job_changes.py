@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
 # --- add, submit ----------------------------------------------------------------------------------
 
-_SERVERS_PANEL = "What the job needs"
+_need_option = partial(option, panel="What the job needs")
+_need_count = partial(whole_number_option, panel="What the job needs")
 _ORDER_PANEL = "Order and weight"
+_order_option = partial(option, panel=_ORDER_PANEL)
 
 _SEPARATORS = (":::", "::::")
 # A placeholder, or a brace that means itself.
@@ -62,24 +65,21 @@ def add(
         str | None, option("Name of the job. By default, that of the program.", metavar="NAME")
     ] = None,
     group: Annotated[
-        str | None,
-        option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
+        str | None, _order_option("Its group.", metavar="NAME", complete=complete_group)
     ] = None,
     after: Annotated[
         list[str] | None,
-        option(
+        _order_option(
             "Start when this job has ended well. Can be repeated.",
             metavar="JOB",
-            panel=_ORDER_PANEL,
             complete=complete_job,
         ),
     ] = None,
     after_failure: Annotated[
         str | None,
-        option(
+        _order_option(
             "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
-            panel=_ORDER_PANEL,
             complete=complete_after_failure,
         ),
     ] = None,
@@ -90,37 +90,25 @@ def add(
         ),
     ] = None,
     servers: Annotated[
-        int | None,
-        whole_number_option(
-            "How many servers it gets. Sets --min-servers and --max-servers.", panel=_SERVERS_PANEL
-        ),
+        int | None, _need_count("How many servers it gets. Sets --min-servers and --max-servers.")
     ] = None,
     min_servers: Annotated[
-        int | None,
-        whole_number_option(
-            "The fewest servers that it gets.", "--min-servers", "--min", panel=_SERVERS_PANEL
-        ),
+        int | None, _need_count("The fewest servers that it gets.", "--min-servers", "--min")
     ] = None,
     max_servers: Annotated[
-        int | None,
-        whole_number_option(
-            "The most servers that it gets.", "--max-servers", "--max", panel=_SERVERS_PANEL
-        ),
+        int | None, _need_count("The most servers that it gets.", "--max-servers", "--max")
     ] = None,
     resources: Annotated[
         str | None,
-        option(
+        _need_option(
             "What each item needs besides a server, for example gpu=1,memory=4GB.",
             metavar="KIND=N,…",
-            panel=_SERVERS_PANEL,
         ),
     ] = None,
     size: Annotated[
         str | None,
-        option(
-            "Work on one server, for example 90s or 2h, if it is known.",
-            metavar="DURATION",
-            panel=_SERVERS_PANEL,
+        _need_option(
+            "Work on one server, for example 90s or 2h, if it is known.", metavar="DURATION"
         ),
     ] = None,
     timeout: Annotated[

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from hesrpt.speedups import Speedup
 
 POLICY_NAMES = ", ".join(POLICIES)
-SPEEDUP_PANEL = "Speedup"
-OUTPUT_PANEL = "Output"
+_SPEEDUP_PANEL = "Speedup"
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 _DEFAULT_SHAPE = 1.5
@@ -94,6 +93,11 @@ def option(
 
 number_option = partial(option, parser=parse_number)
 whole_number_option = partial(option, parser=parse_whole_number, metavar="N")
+speedup_option = partial(option, panel=_SPEEDUP_PANEL)
+output_option = partial(option, panel="Output")
+_jobs_option = partial(option, panel=_JOBS_PANEL)
+_jobs_number = partial(number_option, panel=_JOBS_PANEL)
+_jobs_count = partial(whole_number_option, panel=_JOBS_PANEL)
 
 
 def malleable_policy_option(default: str) -> Any:
@@ -123,14 +127,12 @@ SizeError = Annotated[
         metavar="E",
     ),
 ]
-AsJson = Annotated[bool, option("Print JSON.", "--json", panel=OUTPUT_PANEL)]
+AsJson = Annotated[bool, output_option("Print JSON.", "--json")]
 PlotFile = Annotated[
     Path | None,
-    option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE", panel=OUTPUT_PANEL),
+    output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE"),
 ]
-CsvFile = Annotated[
-    Path | None, option("Write the result as CSV.", "--csv", metavar="FILE", panel=OUTPUT_PANEL)
-]
+CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--csv", metavar="FILE")]
 
 
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -179,35 +181,32 @@ class SpeedupOptions:
         number_option(
             "Power law: k servers are k^P times as fast as one; 0 < P < 1.",
             metavar="P",
-            panel=SPEEDUP_PANEL,
+            panel=_SPEEDUP_PANEL,
         ),
     ] = None
     parallel_fraction: Annotated[
         float | None,
         number_option(
-            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=SPEEDUP_PANEL
+            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=_SPEEDUP_PANEL
         ),
     ] = None
     measured: Annotated[
         Path | None,
-        option(
-            "Measured speedups: a CSV file with columns servers and speedup.",
-            metavar="FILE.CSV",
-            panel=SPEEDUP_PANEL,
+        speedup_option(
+            "Measured speedups: a CSV file with columns servers and speedup.", metavar="FILE.CSV"
         ),
     ] = None
     max_servers: Annotated[
         float | None,
         number_option(
-            "Maximum number of servers that one job can use.", metavar="K", panel=SPEEDUP_PANEL
+            "Maximum number of servers that one job can use.", metavar="K", panel=_SPEEDUP_PANEL
         ),
     ] = None
     time_shared: Annotated[
         bool,
-        option(
+        speedup_option(
             "Let jobs share a server in time: the speedup is linear below one server.",
             "--time-shared",
-            panel=SPEEDUP_PANEL,
         ),
     ] = False
 
@@ -261,39 +260,30 @@ class JobOptions:
     ] = None
     pareto: Annotated[
         int | None,
-        whole_number_option(
-            "Draw M jobs with Pareto-distributed sizes, all present at time 0.",
-            metavar="M",
-            panel=_JOBS_PANEL,
+        _jobs_count(
+            "Draw M jobs with Pareto-distributed sizes, all present at time 0.", metavar="M"
         ),
     ] = None
     shape: Annotated[
         float | None,
-        number_option(
+        _jobs_number(
             f"Shape of the Pareto distribution, for --pareto; {_DEFAULT_SHAPE} by default.",
             metavar="A",
-            panel=_JOBS_PANEL,
         ),
     ] = None
     poisson: Annotated[
         int | None,
-        whole_number_option(
-            "Draw M jobs that arrive in a Poisson process; needs --rate.",
-            metavar="M",
-            panel=_JOBS_PANEL,
-        ),
+        _jobs_count("Draw M jobs that arrive in a Poisson process; needs --rate.", metavar="M"),
     ] = None
     rate: Annotated[
-        float | None,
-        number_option("Arrivals per unit of time, for --poisson.", metavar="R", panel=_JOBS_PANEL),
+        float | None, _jobs_number("Arrivals per unit of time, for --poisson.", metavar="R")
     ] = None
     sizes: Annotated[
         str | None,
-        option(
+        _jobs_option(
             f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
             f"By default, {_DEFAULT_SIZES}.",
             metavar="NAME",
-            panel=_JOBS_PANEL,
             complete=complete_sizes,
         ),
     ] = None

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
+_access_option = partial(option, panel=_ACCESS_PANEL)
 
 
 def serve(
@@ -67,10 +69,9 @@ def serve(
     ] = 60.0,
     host: Annotated[
         str,
-        option(
+        _access_option(
             "Address to listen on. Any but this machine's own needs TLS, or --insecure.",
             metavar="ADDRESS",
-            panel=_ACCESS_PANEL,
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -80,33 +81,28 @@ def serve(
         ),
     ] = 8642,
     certfile: Annotated[
-        Path | None, option("Certificate for HTTPS (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
+        Path | None, _access_option("Certificate for HTTPS (PEM).", metavar="FILE")
     ] = None,
     keyfile: Annotated[
-        Path | None, option("Key of the certificate (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
+        Path | None, _access_option("Key of the certificate (PEM).", metavar="FILE")
     ] = None,
     insecure: Annotated[
         bool,
-        option(
-            "Listen on the network without TLS: others there can read the token.",
-            "--insecure",
-            panel=_ACCESS_PANEL,
+        _access_option(
+            "Listen on the network without TLS: others there can read the token.", "--insecure"
         ),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        option(
+        _access_option(
             "Further name of this service, such as that of a proxy. Can be repeated.",
             metavar="NAME",
-            panel=_ACCESS_PANEL,
         ),
     ] = None,
     read_only_token: Annotated[
         bool,
-        option(
-            "Also accept a token that may only look, and print its URL.",
-            "--read-only-token",
-            panel=_ACCESS_PANEL,
+        _access_option(
+            "Also accept a token that may only look, and print its URL.", "--read-only-token"
         ),
     ] = False,
     print_unit: Annotated[
