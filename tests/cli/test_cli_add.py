@@ -80,6 +80,12 @@ def test_jobs_are_added_to_a_directory_that_nobody_runs(tmp_path: Path, state: P
     assert_refused(call("add", "--state", "none", "true", cwd=tmp_path), "does not exist")
 
 
+@pytest.mark.parametrize("text", ["gpu", "gpu=", "=2", "gpu=1,gpu=2", "gpu=two"])
+def test_wrong_resources_are_refused(tmp_path: Path, state: Path, text: str) -> None:
+    added = call("add", "--state", "s", "--resources", text, "true", cwd=tmp_path)
+    assert_refused(added, "--resources must ")
+
+
 def test_waiting_says_what_became_of_jobs(tmp_path: Path, state: Path) -> None:
     assert call("wait", "s", "first", cwd=tmp_path).stdout == "first: done\n"
     nothing = call("wait", "s", cwd=tmp_path)  # only for jobs that have not ended yet

@@ -20,6 +20,7 @@ from hesrpt.cli.options import (
     RunChoice,
     number_option,
     option,
+    parse_pairs,
     run_argument,
     whole_number_option,
 )
@@ -39,6 +40,8 @@ _need_count = partial(whole_number_option, panel="What the job needs")
 _ORDER_PANEL = "Order and weight"
 _order_option = partial(option, panel=_ORDER_PANEL)
 
+# What --resources must be.
+_RESOURCES = "KIND=AMOUNT,… with each kind once, such as gpu=2,memory=64GB"
 _SEPARATORS = (":::", "::::")
 # A placeholder, or a brace that means itself.
 _BRACES = re.compile(r"\{(item|stem|name|index|servers|job)?\}|[{}]")
@@ -144,7 +147,6 @@ def add(
     appended. If nothing runs the queue now, the job starts when something does.
     """
     from hesrpt.cli.status import wait_for_jobs
-    from hesrpt.jobs.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
     if after_failure is not None and not after:
@@ -163,7 +165,7 @@ def add(
         "servers": servers,
         "min_servers": min_servers,
         "max_servers": max_servers,
-        "resources": None if resources is None else parse_resources(resources),
+        "resources": None if resources is None else parse_pairs(resources, _RESOURCES, "resources"),
         "size": size,
         "timeout": timeout,
         "retries": retries,

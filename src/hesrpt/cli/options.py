@@ -10,7 +10,7 @@ import inspect
 import os
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -60,6 +60,20 @@ def parse_whole_number(text: str) -> int:
     if not number.is_integer():
         raise typer.BadParameter(f"must be a whole number, got {text!r}")
     return int(number)
+
+
+def parse_pairs(
+    text: str, expected: str, argument: str, names: Container[str] | None = None
+) -> dict[str, str]:
+    """Return the pairs in a text such as gpu=2,memory=64GB, in which each name may be once."""
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        is_known = names is None or name in names
+        if not name or not value or name in pairs or not is_known:
+            raise InputError(f"must be {expected}; got {part!r}", argument=argument)
+        pairs[name] = value
+    return pairs
 
 
 def split_list(text: str) -> list[str]:
@@ -545,7 +559,13 @@ class EngineOptions:
         if self.address is not None:
             parsed["address"] = self.address
         if self.resources is not None:
-            parsed["resources"] = _parse_resources(self.resources)
+            expected = "NAME=NUMBER,… with each name once, such as gpu=2,memory=64GB"
+            pairs = parse_pairs(self.resources, expected, "resources")
+            try:
+                parsed["resources"] = {name: parse_bytes(text) for name, text in pairs.items()}
+            except ValueError:
+                got = f"must be {expected}; got {self.resources!r}"
+                raise InputError(got, argument="resources") from None
         if self.slurm is not None:
             parsed |= _parse_slurm(self.slurm)
         return parsed
@@ -568,19 +588,12 @@ class EngineOptions:
 
 def _parse_slurm(text: str) -> dict[str, Any]:
     """Return the options in a text such as partition=short,max=40,walltime=2h."""
-    options: dict[str, Any] = {}
-    for part in text.split(","):
-        name, separator, value = (piece.strip() for piece in part.partition("="))
-        if name not in _SLURM_OPTIONS or not separator or not value:
-            names = ", ".join(_SLURM_OPTIONS)
-            raise InputError(
-                f"must be NAME=VALUE,… with names out of {names}; got {part!r}", argument="slurm"
-            )
-        full_name = _SLURM_OPTIONS[name]
-        if full_name in options:
-            raise InputError(f"sets {name} twice", argument="slurm")
-        options[full_name] = int(value) if value.isdigit() else value
-    return options
+    expected = f"NAME=VALUE,… with names out of {', '.join(_SLURM_OPTIONS)}, each once"
+    pairs = parse_pairs(text, expected, "slurm", _SLURM_OPTIONS)
+    return {
+        _SLURM_OPTIONS[name]: int(value) if value.isdigit() else value
+        for name, value in pairs.items()
+    }
 
 
 def _parse_value(text: str) -> Any:
@@ -594,21 +607,3 @@ def _parse_value(text: str) -> Any:
     except ValueError:
         return text
     return value
-
-
-def _parse_resources(text: str) -> dict[str, float]:
-    """Return the resources in a text such as CPU=4,GPU=0.5 or gpu=2,memory=64GB."""
-    resources: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, amount = (piece.strip() for piece in part.partition("="))
-        try:
-            if not name or name in resources:
-                raise ValueError
-            resources[name] = parse_bytes(amount)
-        except ValueError:
-            raise InputError(
-                "must be NAME=NUMBER,… with each name once, such as gpu=2,memory=64GB; got "
-                f"{part!r}",
-                argument="resources",
-            ) from None
-    return resources

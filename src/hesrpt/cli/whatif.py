@@ -23,6 +23,7 @@ from hesrpt.cli.options import (
     number_option,
     option,
     output_option,
+    parse_pairs,
     parse_policies,
     speedup_option,
     split_list,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _TRACE_PANEL = "Reading the trace"
 _trace_option = partial(option, panel=_TRACE_PANEL)
+# What --map must be.
+_MAP = "OURS=THEIRS,… with each of our names once, such as submit=timestamp"
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
@@ -229,7 +232,7 @@ def whatif(
         jobs = read_trace(
             trace,
             format=format,
-            columns=None if columns is None else _parse_columns(columns),
+            columns=None if columns is None else parse_pairs(columns, _MAP, "columns"),
             labels=list(dict.fromkeys((*chosen.labels, *assumptions[0].limit.labels))),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
@@ -300,21 +303,6 @@ def _split_powers(text: str) -> list[str | None]:
     if "(" in text or ":" in text:
         return [text]
     return [*split_list(text)] or [text]
-
-
-def _parse_columns(text: str) -> dict[str, str]:
-    """Return the columns in a text such as submit=timestamp,servers=num_gpus."""
-    columns: dict[str, str] = {}
-    for part in text.split(","):
-        ours, _, theirs = (piece.strip() for piece in part.partition("="))
-        if not ours or not theirs or ours in columns:
-            raise InputError(
-                "must be OURS=THEIRS,… with each of our names once, such as submit=timestamp; "
-                f"got {part!r}",
-                argument="columns",
-            )
-        columns[ours] = theirs
-    return columns
 
 
 def _write_figures(

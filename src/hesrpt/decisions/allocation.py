@@ -292,7 +292,9 @@ class Allocator:
             needs.append(_describe_need(job, is_overdue=is_overdue))
 
         def share() -> None:
-            _set_planned(jobs, self._share(jobs, needs, remaining, max(free, 0), time))
+            shares = self._share(jobs, needs, remaining, max(free, 0), time)
+            for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+                job.planned, job.denied = int(planned), int(denied)
 
         share()
         if any(job.need for job in jobs):
@@ -462,11 +464,6 @@ def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
 def _create_shares(servers: Sequence[int]) -> Shares:
     """Return the shares of jobs of which none was denied servers."""
     return Shares(np.array(servers, dtype=np.int64), np.zeros(len(servers), dtype=np.int64))
-
-
-def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
-    for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
-        job.planned, job.denied = int(planned), int(denied)
 
 
 def _limit_to_resources(

@@ -216,7 +216,7 @@ class Core:
     @property
     def observed(self) -> int:
         """How many servers all jobs hold."""
-        return self._dispatcher.observed
+        return self._dispatcher.tally.observed
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
@@ -263,7 +263,11 @@ class Core:
                 self._line.dissolve()
                 return True
             case GroupChanged():
-                self._change_group(event)
+                self.groups[event.name] = event.group
+                for job in self.jobs.values():
+                    if job.spec.group == event.name:
+                        job.group = event.group
+                self._line.dissolve()
                 return True
             case Tick():
                 return False
@@ -304,13 +308,6 @@ class Core:
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
-
-    def _change_group(self, event: GroupChanged) -> None:
-        self.groups[event.name] = event.group
-        for job in self.jobs.values():
-            if job.spec.group == event.name:
-                job.group = event.group
-        self._line.dissolve()
 
     def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
         """Let the failed items of a job run again, or a job that was cancelled go on.

@@ -68,11 +68,7 @@ class ItemDurations:
     # The last p for which the duration of an item alone was asked, and that duration.
     _alone: tuple[float, float] | None = field(default=None, repr=False, compare=False)
 
-    def add(self, width: int, seconds: float) -> None:
-        """Add a finished item."""
-        self.add_all(width, (seconds,))
-
-    def add_all(self, width: int, seconds: Sequence[float]) -> None:
+    def add(self, width: int, *seconds: float) -> None:
         """Add finished items of one width."""
         self.add_sums(width, sum_durations(seconds))
 
@@ -310,7 +306,11 @@ def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
     latest = runs[-1]
     ages = reversed(range(len(runs)))
     weighted = [(_FORGETTING**age, run.durations) for age, run in zip(ages, runs, strict=True)]
-    sums = _sum_bags(weighted) if latest.is_bag else [_sum_commands(weighted)]
+    if latest.is_bag:  # items may be longer in one run than in another
+        each_run = [(weight, durations.sum_widths()) for weight, durations in weighted]
+        sums = [WidthSums(weight * v, weight * c) for weight, (v, c) in each_run]
+    else:
+        sums = [_sum_commands(weighted)]
     p = fit_p(sums, NOTHING_KNOWN) if latest.given_p is None else latest.given_p
     # A run of a few items says less about their mean than a run of many.
     shares = [
@@ -351,14 +351,6 @@ def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
             p_error=error,
         ),
     )
-
-
-def _sum_bags(weighted: Sequence[tuple[float, ItemDurations]]) -> list[WidthSums]:
-    """Return the sums of each run: items may be longer in one run than in another."""
-    return [
-        WidthSums(weight * sums.variance, weight * sums.covariance)
-        for weight, sums in ((weight, durations.sum_widths()) for weight, durations in weighted)
-    ]
 
 
 def _sum_commands(weighted: Sequence[tuple[float, ItemDurations]]) -> WidthSums:

@@ -244,7 +244,8 @@ class Encoder:
     def _encode_instance(self, value: Any) -> bytes:
         """Take an instance apart as pickle does it."""
         try:
-            reduced = _reduce(value)
+            reduce = _REDUCERS.get(type(value)) or copyreg.dispatch_table.get(type(value))
+            reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
         except RecursionError:
             raise
         except Exception:  # of the code of its class
@@ -266,12 +267,6 @@ class Encoder:
         elif pairs is not None:
             parts.append(self.encode_mapping(pairs))
         return self.combine("instance", parts)
-
-
-def _reduce(value: Any) -> Any:
-    """Return the parts of an instance as pickle needs them."""
-    reduce = _REDUCERS.get(type(value)) or copyreg.dispatch_table.get(type(value))
-    return value.__reduce_ex__(4) if reduce is None else reduce(value)
 
 
 def _is_plain(kind: type) -> bool:
