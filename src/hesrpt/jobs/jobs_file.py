@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -130,7 +130,7 @@ def _check_order(
 
 
 def _parse_job(table: TomlTable, directory: Path, reader: ItemReader) -> JobSpec:
-    values = table.read(COMMAND_FIELDS, required=("name", "command"))
+    values = table.read(COMMAND_FIELDS, required=("name", "command"), read=read_job)
     template = _create_command(table, values, directory, reader)
     resize = values.pop("resize", "never")
     if template.items is not None:
@@ -324,14 +324,18 @@ class TomlTable:
         return self.lines.create_error(self.number, key, message, self.kind)
 
     def read(
-        self, fields: Sequence[Field], *, required: Iterable[str] = (), lists: Iterable[str] = ()
+        self,
+        fields: Sequence[Field],
+        *,
+        required: Iterable[str] = (),
+        lists: Iterable[str] = (),
+        read: Callable[..., dict[str, Any]] = read_fields,
     ) -> dict[str, Any]:
         """Return what the values mean, by the names of attributes; ``lists`` are other keys."""
         self._check_keys([*(field.name for field in fields), *lists])
         for key in required:
             if key not in self.values:
                 raise self.create_error(key, f"{key} is missing")
-        read = read_job if fields is COMMAND_FIELDS else read_fields
         return read(self.values, fields, lambda key, error: self.create_error(key, str(error)))
 
     def _check_keys(self, keys: Sequence[str]) -> None:
