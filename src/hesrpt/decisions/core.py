@@ -460,7 +460,6 @@ class Core:
         self.predecessors.end(job.name, get_job_state(0.0, error_at_end))
         del self.jobs[job.name]
         self._line.remove(job)
-        self._dispatcher.forget(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if error is None else job.spec.command is not None:
             prepare_for_retry(job)

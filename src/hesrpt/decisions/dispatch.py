@@ -42,7 +42,8 @@ class Dispatcher:
         self.line, self.tally = line, Tally()
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self.max_batch = max_batch  # the most items in a batch
-        self._queued: list[tuple[str, BatchInFlight]] = []  # in the engine without a server
+        # In the engine without a server; those of jobs that have ended are passed over.
+        self._queued: list[tuple[str, BatchInFlight]] = []
 
     def shrink(self, time: float) -> Iterable[Command]:
         """Take servers from commands that hold more than planned."""
@@ -124,10 +125,6 @@ class Dispatcher:
                 owner.set_servers(batch, 1)
                 batch.started, batch.width = time, owner.observed
                 return
-
-    def forget(self, job: ActiveJob) -> None:
-        """Forget a job that has ended."""
-        self._queued = [(name, batch) for name, batch in self._queued if name != job.name]
 
     def _queue_item(self, servers: int, time: float) -> Iterable[Command]:
         """If items are short and all servers are busy, queue one more item in the engine.
