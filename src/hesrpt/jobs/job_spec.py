@@ -1,4 +1,4 @@
-"""A job as it was asked for."""
+"""A job as it was asked for, with its hooks, its group, and its order among other jobs."""
 
 from __future__ import annotations
 
