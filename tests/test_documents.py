@@ -26,8 +26,8 @@ from test_architecture import ROOMS
 import hesrpt
 from benchmarks.ratios import FIGURES, PAGE, insert_table, read_figures
 from hesrpt.cli.main import app
+from hesrpt.jobs.command_template import PLACEHOLDERS
 from hesrpt.jobs.jobs_file import read_jobs_file
-from hesrpt.jobs.placeholders import PLACEHOLDERS
 from hesrpt.traces import read_trace
 from hesrpt.traces.columns import COLUMNS
 

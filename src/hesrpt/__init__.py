@@ -34,8 +34,8 @@ from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt import engines, paper, plotting, traces, whatif
-    from hesrpt.decisions.retention import Retention
     from hesrpt.pool.pool import ItemFailure, Job, Pool
+    from hesrpt.scheduler.pruning import Retention
     from hesrpt.service.client import Client
 
 __all__ = [
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
     if name == "Client":
         return import_module("hesrpt.service.client").Client
     if name == "Retention":
-        return import_module("hesrpt.decisions.retention").Retention
+        return import_module("hesrpt.scheduler.pruning").Retention
     if name in ("engines", "paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")

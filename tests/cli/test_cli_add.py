@@ -14,8 +14,8 @@ from support.served_queue import AppTransport, ServedQueue
 from support.shell import assert_refused, call
 
 from hesrpt import Client, InputError, Pool
-from hesrpt.cli.add import parse_words
 from hesrpt.cli.completion import complete_group, complete_job
+from hesrpt.cli.job_changes import parse_words
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status
 
@@ -78,6 +78,12 @@ def test_jobs_are_added_to_a_directory_that_nobody_runs(tmp_path: Path, state: P
     )
     assert_refused(call("add", "--state", "s", "--env", "A", "true", cwd=tmp_path), "NAME=VALUE")
     assert_refused(call("add", "--state", "none", "true", cwd=tmp_path), "does not exist")
+
+
+@pytest.mark.parametrize("text", ["gpu", "gpu=", "=2", "gpu=1,gpu=2", "gpu=two"])
+def test_wrong_resources_are_refused(tmp_path: Path, state: Path, text: str) -> None:
+    added = call("add", "--state", "s", "--resources", text, "true", cwd=tmp_path)
+    assert_refused(added, "--resources must ")
 
 
 def test_waiting_says_what_became_of_jobs(tmp_path: Path, state: Path) -> None:

@@ -32,9 +32,7 @@ from hesrpt.decisions.events import (
     Stop,
     Tick,
 )
-from hesrpt.jobs.groups import Group
-from hesrpt.jobs.hooks import Hook
-from hesrpt.jobs.job_spec import JobSpec, Resizing
+from hesrpt.jobs.job_spec import Group, Hook, JobSpec, Resizing
 
 TOTALS = {"gpu": 3.0, "memory": 8.0, "licence": 1.0}
 NEEDS: list[dict[str, float]] = [

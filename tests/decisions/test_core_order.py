@@ -26,7 +26,7 @@ from hesrpt.decisions.events import (
 )
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_end import STOPPED, JobEnd
-from hesrpt.jobs.job_order import find_cycle
+from hesrpt.jobs.job_spec import find_cycle
 
 
 def test_job_starts_when_the_last_of_its_predecessors_has_ended() -> None:

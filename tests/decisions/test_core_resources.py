@@ -25,7 +25,6 @@ from hesrpt.jobs.item_resources import (
     ResourceStock,
     check_resources,
     describe_shortage,
-    parse_resources,
     to_parts,
 )
 from hesrpt.jobs.job_end import STOPPED
@@ -196,12 +195,6 @@ def test_amounts_add_up_after_many_changes() -> None:
 def test_wrong_resources_are_refused(given: object, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         check_resources(given)
-
-
-@pytest.mark.parametrize("text", ["gpu", "gpu=", "=2", "gpu=1,gpu=2", "gpu=two"])
-def test_wrong_totals_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="resources must"):
-        parse_resources(text)
 
 
 def test_shortage_is_described() -> None:

@@ -10,8 +10,7 @@ import pytest
 from hesrpt import InputError, Pool, PowerLaw
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import ItemFinished, JobArrived
-from hesrpt.decisions.kinds import KindMemory, LearnedRun
-from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.learning import ItemDurations, KindMemory, LearnedRun
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_spec import PRIOR_P, PRIOR_P_ERROR, JobSpec, Prior
@@ -217,7 +216,11 @@ def test_jobs_of_one_kind_learn_from_each_other_in_one_pool() -> None:
 
 def test_kind_must_be_text() -> None:
     with Pool(1, engine=FakeEngine(1)) as pool:
-        with pytest.raises(InputError, match="kind must be a non-empty string, got ''"):
+        with pytest.raises(
+            InputError, match="kind must be a non-empty string without zero bytes, got ''"
+        ):
             pool.map(abs, [1], kind="")
-        with pytest.raises(InputError, match="kind must be a non-empty string, got 3"):
+        with pytest.raises(
+            InputError, match="kind must be a non-empty string without zero bytes, got 3"
+        ):
             pool.executor(kind=3)  # type: ignore[arg-type]

@@ -22,11 +22,14 @@ from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.waiting_warnings import WaitingWarner
 
 BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
-    ({"servers": 0}, "servers must be a whole number of at least 1, got 0"),
-    ({"max_servers": 1.5}, "max_servers must be a whole number of at least 1, got 1.5"),
-    ({"min_servers": "2"}, "min_servers must be a number, got '2'"),
-    ({"max_servers": True}, "max_servers must be a whole number of at least 1, got True"),
-    ({"max_servers": 1_000_001}, "max_servers must be at most 1,000,000, got 1000001"),
+    ({"servers": 0}, "servers must be a whole number from 1 to 1,000,000, got 0"),
+    ({"max_servers": 1.5}, "max_servers must be a whole number from 1 to 1,000,000, got 1.5"),
+    ({"min_servers": "2"}, "min_servers must be a whole number from 1 to 1,000,000, got '2'"),
+    ({"max_servers": True}, "max_servers must be a whole number from 1 to 1,000,000, got True"),
+    (
+        {"max_servers": 1_000_001},
+        "max_servers must be a whole number from 1 to 1,000,000, got 1000001",
+    ),
     ({"min_servers": 3, "max_servers": 2}, "min_servers must be at most max_servers, which is 2"),
     ({"servers": 2, "max_servers": 3}, "max_servers cannot be combined with servers"),
     ({"servers": 2, "min_servers": 1}, "min_servers cannot be combined with servers"),

@@ -11,7 +11,7 @@ _PROGRAM = """
 import sys
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
-from hesrpt.decisions.warm_up import warm_up
+from hesrpt.decisions.core import warm_up
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw
 

@@ -89,7 +89,10 @@ JOBS = '[[job]]\nname = "one"\ncommand = "true"\n'
     [
         (["--slurm", "max=1"], "--slurm needs --engine slurm, got 'local'"),
         (["--engine", "slurm", "--slurm", "partion=x"], "--slurm must be NAME=VALUE,… with names"),
-        (["--engine", "slurm", "--slurm", "max=1,max=2"], "--slurm sets max twice"),
+        (
+            ["--engine", "slurm", "--slurm", "max=1,max=2"],
+            "--slurm must be NAME=VALUE,… with names",
+        ),
         (["--engine", "slurm", "--slurm", "max=1,walltime=9"], "walltime must have a unit"),
         (["--engine", "slurm", "--slurm", "max=1"], "but sbatch is not on the PATH"),
     ],

@@ -203,10 +203,10 @@ def test_error_in_the_with_block_stops_all_jobs() -> None:
         ({"items": 3}, "items must be iterable, got 3"),
         ({"size": -1}, "size"),
         ({"timeout": 0}, "timeout"),
-        ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
+        ({"retries": -1}, "retries must be a whole number from 0 to 1,000,000, got -1"),
         ({"speedup": 1.5}, "speedup must lie in (0, 1), got 1.5"),
-        ({"name": 3}, "name must be a non-empty string, got 3"),
-        ({"name": ""}, "name must be a non-empty string, got ''"),
+        ({"name": 3}, "name must be a non-empty string without zero bytes, got 3"),
+        ({"name": ""}, "name must be a non-empty string without zero bytes, got ''"),
         ({"weight": 0}, "weight"),
     ],
 )

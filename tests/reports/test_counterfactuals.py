@@ -15,15 +15,10 @@ from hesrpt import InputError, Pool
 from hesrpt.engines.engine import Outcome
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
-from hesrpt.jobs.hooks import Hook
 from hesrpt.jobs.job_end import STOPPED, JobEnd
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import Hook, JobSpec
 from hesrpt.reports import live_history
-from hesrpt.reports.counterfactuals import (
-    RunComparison,
-    SimulatedPolicy,
-    compare_policies,
-)
+from hesrpt.reports.counterfactuals import RunComparison, SimulatedPolicy, compare_policies
 from hesrpt.reports.inspection import read_report
 from hesrpt.reports.recent_history import read_recent_history
 from hesrpt.scheduler import live_run

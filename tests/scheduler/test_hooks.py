@@ -14,13 +14,15 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
-from hesrpt.jobs.hooks import MAX_ATTEMPTS, Hook, HookCall, check_hooks
+from hesrpt.jobs.job_spec import MAX_ATTEMPTS, Hook, HookCall
+from hesrpt.jobs.schema import FIELDS
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import run_hooks
 from hesrpt.scheduler.run_hooks import HookRunner
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes
 
+ON_END = next(field for field in FIELDS if field.name == "on_end")
 NASTY = """it's "quoted" $(touch hacked) `touch hacked`; touch hacked\nsecond line"""
 
 
@@ -162,11 +164,11 @@ def test_hook_that_takes_long_delays_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["", " ", 3, ["ok", None], "https://", "http://[bad", "a\0b"])
 def test_wrong_hooks_are_refused(target: object) -> None:
     with pytest.raises(InputError, match="on_end must"):
-        check_hooks(target)
+        ON_END.read(target)
 
 
 def test_address_or_command() -> None:
-    command, address = check_hooks(["curl https://example.org", "HTTPS://example.org/x"])
+    command, address = ON_END.read(["curl https://example.org", "HTTPS://example.org/x"])
     assert (command, command.is_webhook) == (Hook("curl https://example.org"), False)
     assert address.is_webhook
 

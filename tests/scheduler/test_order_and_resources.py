@@ -165,7 +165,7 @@ def test_groups_are_steered_from_the_shell(tmp_path: Path) -> None:
         ("after = 3\n", "jobs.toml:4: after must be a list of names of jobs, got 3"),
         (
             'after_failure = "go"\n',
-            "jobs.toml:4: after_failure must be cancel or release",
+            "jobs.toml:4: after_failure must be 'cancel' or 'release'",
         ),
         ("group = 1\n", "jobs.toml:4: group must be a name without line breaks, got 1"),
         ("resources = {gpu = 0.5}\n", "jobs.toml:4: resources must have whole gpus, got 0.5"),

@@ -11,10 +11,9 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool, Retention
-from hesrpt.decisions.retention import StoredJob, choose_jobs_to_remove
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
-from hesrpt.scheduler.pruning import survey_directory
+from hesrpt.scheduler.pruning import StoredJob, choose_jobs_to_remove, survey_directory
 from hesrpt.storage.journal import Journal
 
 LARGE = 2**21  # such results are in files

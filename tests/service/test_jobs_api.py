@@ -14,7 +14,7 @@ from support.served_queue import ServedQueue, serve_queue
 from support.waiting import wait_until
 
 from hesrpt import Pool, Retention
-from hesrpt.cli.add import parse_words
+from hesrpt.cli.job_changes import parse_words
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs
@@ -375,8 +375,8 @@ def test_a_speedup_is_shown_if_it_was_given_or_learned(served: ServedQueue) -> N
     assert served.client.details("given")["p"] == 0.9
     assert served.client.details("unknown speedup")["p"] is None
     durations = served.queue.driver.jobs["unknown speedup"].durations
-    durations.add_all(1, [1.0] * 20)
-    durations.add_all(16, [4.0] * 20)
+    durations.add(1, *[1.0] * 20)
+    durations.add(16, *[4.0] * 20)
     assert served.client.details("unknown speedup")["p"] == pytest.approx(0.5, abs=0.05)
 
 

@@ -99,7 +99,7 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _find_run(ctx: typer.Context) -> tuple[DirectoryRun | ServiceRun, list[str]]:
     """Return the run that the words so far are about, and those that do not say which it is."""
-    from hesrpt.cli.run_choice import RunChoice
+    from hesrpt.cli.options import RunChoice
 
     given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     return RunChoice(**given).find(ctx.params.get("jobs"))

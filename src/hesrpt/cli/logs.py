@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt.cli.completion import complete_job
-from hesrpt.cli.options import option, parse_whole_number
-from hesrpt.cli.run_choice import RunChoice
-from hesrpt.display.escaping import escape, escape_output
+from hesrpt.cli.options import RunChoice, option, parse_whole_number, run_argument
+from hesrpt.display.console import escape, escape_output
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,11 +21,9 @@ def logs(
     run: RunChoice,
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DIR] JOB [ITEM]",
-            autocompletion=complete_job,
-            show_default=False,
-            help="State directory of the run, unless an option or a variable says which; name of "
+        run_argument(
+            "[DIR] JOB [ITEM]",
+            "State directory of the run, unless an option or a variable says which; name of "
             "a job; and number of an item, by default all items.",
         ),
     ] = None,

@@ -13,8 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
-from hesrpt.cli.add import add, submit
-from hesrpt.cli.job_changes import cancel, pause, resume, retry, weight
+from hesrpt.cli.job_changes import add, cancel, pause, resume, retry, submit, weight
 from hesrpt.cli.logs import logs
 from hesrpt.cli.options import expand_option_groups
 from hesrpt.cli.paper import paper
@@ -24,7 +23,7 @@ from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
 from hesrpt.cli.status import status, wait
 from hesrpt.cli.whatif import whatif
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.validation import is_number
 

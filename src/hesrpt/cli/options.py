@@ -7,7 +7,10 @@ A command takes a group as one argument. Typer only knows single options, so
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import os
+import shlex
+import tomllib
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -15,19 +18,25 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from hesrpt.cli.completion import complete_malleable_policy, complete_sizes
+from hesrpt.cli.completion import (
+    complete_engine,
+    complete_job,
+    complete_malleable_policy,
+    complete_sizes,
+)
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
 from hesrpt.policies import POLICIES, list_malleable_policies
+from hesrpt.units import parse_bytes
 from hesrpt.validation import check_choice, check_positive, check_whole_number
 from hesrpt.workload import SIZES, Workload
 
 if TYPE_CHECKING:
+    from hesrpt.cli.run_access import DirectoryRun, ServiceRun
     from hesrpt.speedups import Speedup
 
 POLICY_NAMES = ", ".join(POLICIES)
-SPEEDUP_PANEL = "Speedup"
-OUTPUT_PANEL = "Output"
+_SPEEDUP_PANEL = "Speedup"
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 _DEFAULT_SHAPE = 1.5
@@ -51,6 +60,20 @@ def parse_whole_number(text: str) -> int:
     if not number.is_integer():
         raise typer.BadParameter(f"must be a whole number, got {text!r}")
     return int(number)
+
+
+def parse_pairs(
+    text: str, expected: str, argument: str, names: Container[str] | None = None
+) -> dict[str, str]:
+    """Return the pairs in a text such as gpu=2,memory=64GB, in which each name may be once."""
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        is_known = names is None or name in names
+        if not name or not value or name in pairs or not is_known:
+            raise InputError(f"must be {expected}; got {part!r}", argument=argument)
+        pairs[name] = value
+    return pairs
 
 
 def split_list(text: str) -> list[str]:
@@ -84,6 +107,11 @@ def option(
 
 number_option = partial(option, parser=parse_number)
 whole_number_option = partial(option, parser=parse_whole_number, metavar="N")
+speedup_option = partial(option, panel=_SPEEDUP_PANEL)
+output_option = partial(option, panel="Output")
+_jobs_option = partial(option, panel=_JOBS_PANEL)
+_jobs_number = partial(number_option, panel=_JOBS_PANEL)
+_jobs_count = partial(whole_number_option, panel=_JOBS_PANEL)
 
 
 def malleable_policy_option(default: str) -> Any:
@@ -113,14 +141,12 @@ SizeError = Annotated[
         metavar="E",
     ),
 ]
-AsJson = Annotated[bool, option("Print JSON.", "--json", panel=OUTPUT_PANEL)]
+AsJson = Annotated[bool, output_option("Print JSON.", "--json")]
 PlotFile = Annotated[
     Path | None,
-    option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE", panel=OUTPUT_PANEL),
+    output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE"),
 ]
-CsvFile = Annotated[
-    Path | None, option("Write the result as CSV.", "--csv", metavar="FILE", panel=OUTPUT_PANEL)
-]
+CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--csv", metavar="FILE")]
 
 
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -169,35 +195,32 @@ class SpeedupOptions:
         number_option(
             "Power law: k servers are k^P times as fast as one; 0 < P < 1.",
             metavar="P",
-            panel=SPEEDUP_PANEL,
+            panel=_SPEEDUP_PANEL,
         ),
     ] = None
     parallel_fraction: Annotated[
         float | None,
         number_option(
-            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=SPEEDUP_PANEL
+            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=_SPEEDUP_PANEL
         ),
     ] = None
     measured: Annotated[
         Path | None,
-        option(
-            "Measured speedups: a CSV file with columns servers and speedup.",
-            metavar="FILE.CSV",
-            panel=SPEEDUP_PANEL,
+        speedup_option(
+            "Measured speedups: a CSV file with columns servers and speedup.", metavar="FILE.CSV"
         ),
     ] = None
     max_servers: Annotated[
         float | None,
         number_option(
-            "Maximum number of servers that one job can use.", metavar="K", panel=SPEEDUP_PANEL
+            "Maximum number of servers that one job can use.", metavar="K", panel=_SPEEDUP_PANEL
         ),
     ] = None
     time_shared: Annotated[
         bool,
-        option(
+        speedup_option(
             "Let jobs share a server in time: the speedup is linear below one server.",
             "--time-shared",
-            panel=SPEEDUP_PANEL,
         ),
     ] = False
 
@@ -251,39 +274,30 @@ class JobOptions:
     ] = None
     pareto: Annotated[
         int | None,
-        whole_number_option(
-            "Draw M jobs with Pareto-distributed sizes, all present at time 0.",
-            metavar="M",
-            panel=_JOBS_PANEL,
+        _jobs_count(
+            "Draw M jobs with Pareto-distributed sizes, all present at time 0.", metavar="M"
         ),
     ] = None
     shape: Annotated[
         float | None,
-        number_option(
+        _jobs_number(
             f"Shape of the Pareto distribution, for --pareto; {_DEFAULT_SHAPE} by default.",
             metavar="A",
-            panel=_JOBS_PANEL,
         ),
     ] = None
     poisson: Annotated[
         int | None,
-        whole_number_option(
-            "Draw M jobs that arrive in a Poisson process; needs --rate.",
-            metavar="M",
-            panel=_JOBS_PANEL,
-        ),
+        _jobs_count("Draw M jobs that arrive in a Poisson process; needs --rate.", metavar="M"),
     ] = None
     rate: Annotated[
-        float | None,
-        number_option("Arrivals per unit of time, for --poisson.", metavar="R", panel=_JOBS_PANEL),
+        float | None, _jobs_number("Arrivals per unit of time, for --poisson.", metavar="R")
     ] = None
     sizes: Annotated[
         str | None,
-        option(
+        _jobs_option(
             f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
             f"By default, {_DEFAULT_SIZES}.",
             metavar="NAME",
-            panel=_JOBS_PANEL,
             complete=complete_sizes,
         ),
     ] = None
@@ -377,3 +391,219 @@ def check_columns(policies: Iterable[str], workload: Workload) -> None:
 
 def _list_chosen(options: dict[str, object]) -> list[str]:
     return [name for name, value in options.items() if value is not None]
+
+
+# --- which run a command is about: a state directory, or a service with a URL ---------------------
+
+_run_option = partial(option, panel="Which run")
+
+
+def run_argument(metavar: str, text: str, *, complete: Any = complete_job) -> Any:
+    """Return the argument of a command about a run: a state directory may come first."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, show_default=False)
+
+
+#: The arguments of commands about jobs.
+RunArguments = Annotated[
+    list[str] | None,
+    run_argument(
+        "[DIR] [JOB]...",
+        "State directory of the run, unless --url, --state or a variable says which; and names of "
+        "jobs.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RunChoice:
+    """The options that say which run a command is about."""
+
+    url: Annotated[
+        str | None,
+        _run_option(
+            "Address of a service (hesrpt serve). By default, the variable HESRPT_URL.",
+            metavar="URL",
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        _run_option(
+            "Its token, unless the URL contains it. By default, the variable HESRPT_TOKEN.",
+            metavar="TOKEN",
+        ),
+    ] = None
+    state: Annotated[
+        Path | None,
+        _run_option(
+            "State directory of a run or service. By default, the variable HESRPT_STATE.",
+            metavar="DIR",
+        ),
+    ] = None
+
+    def find(self, arguments: Sequence[str] | None) -> tuple[DirectoryRun | ServiceRun, list[str]]:
+        """Return the run, and the arguments that do not say which it is."""
+        from hesrpt.cli.run_access import DirectoryRun, ServiceRun
+        from hesrpt.storage.state_directory import holds_run
+
+        rest = list(arguments or ())
+        if self.url is not None and self.state is not None:
+            raise InputError("--url and --state exclude each other")
+        if self.url is not None:
+            return ServiceRun(self.url, self.token), rest
+        if self.state is not None:
+            return DirectoryRun(self.state), rest
+        if rest and holds_run(Path(rest[0])):
+            return DirectoryRun(Path(rest[0])), rest[1:]
+        if os.environ.get("HESRPT_URL"):
+            return ServiceRun(os.environ["HESRPT_URL"], self.token), rest
+        if os.environ.get("HESRPT_STATE"):
+            return DirectoryRun(Path(os.environ["HESRPT_STATE"])), rest
+        if rest:
+            return DirectoryRun(Path(rest[0])), rest[1:]  # reading it will say what is wrong
+        raise InputError(
+            "DIR is missing: give a state directory, --state DIR or --url URL, or set "
+            "HESRPT_STATE or HESRPT_URL"
+        )
+
+
+# --- where items run ------------------------------------------------------------------------------
+
+# The names in ``--slurm``, and those of the engine's options.
+_SLURM_OPTIONS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "max": "max_pilots",
+    "cores": "cores",
+    "memory": "memory",
+    "walltime": "walltime",
+    "idle": "idle",
+    "interface": "interface",
+    "directory": "directory",
+}
+
+_engine_option = partial(option, panel="Engine")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where jobs run."""
+
+    engine: Annotated[
+        str,
+        _engine_option(
+            "Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
+            "slurm (Slurm jobs), or an engine that another package adds.",
+            metavar="NAME",
+            complete=complete_engine,
+        ),
+    ] = "local"
+    engine_option: Annotated[
+        list[str] | None,
+        _engine_option(
+            "An option of the engine, for example address=auto. The value is a text, or TOML "
+            "such as 4 or {CPU = 4}. Repeat it for several options.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        _engine_option(
+            "Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
+            "the cluster this machine belongs to.",
+            metavar="HOST:PORT",
+        ),
+    ] = None
+    resources: Annotated[
+        str | None,
+        _engine_option(
+            "What this machine has besides servers, for example gpu=2,memory=64GB. On a "
+            "cluster, the resources of one server, for example CPU=4,GPU=0.5; by default, one "
+            "core.",
+            metavar="NAME=N,…",
+        ),
+    ] = None
+    slurm: Annotated[
+        str | None,
+        _engine_option(
+            "With --engine slurm: the Slurm jobs to submit, called pilots. For example "
+            "partition=short,max=40,cores=4: at most 40 pilots of 4 cores. Also account, qos, "
+            "memory, walltime, idle, interface and directory.",
+            metavar="NAME=VALUE,…",
+        ),
+    ] = None
+
+    def parse(self) -> dict[str, Any]:
+        """Return the options of the engine by name, from all options that set one.
+
+        >>> options = EngineOptions("ray", ["address=auto", "servers_per_node=4"], None, "CPU=2")
+        >>> options.parse()
+        {'address': 'auto', 'servers_per_node': 4, 'resources': {'CPU': 2.0}}
+        >>> EngineOptions("slurm", slurm="partition=short,max=4,walltime=2h").parse()
+        {'partition': 'short', 'max_pilots': 4, 'walltime': '2h'}
+        """
+        if self.slurm is not None and self.engine != "slurm":
+            raise InputError(f"needs --engine slurm, got {self.engine!r}", argument="slurm")
+        parsed: dict[str, Any] = {}
+        for setting in self.engine_option or ():
+            name, separator, text = setting.partition("=")
+            name = name.strip().replace("-", "_")
+            if not separator or not name.isidentifier():
+                raise InputError(f"must be NAME=VALUE, got {setting!r}", argument="engine_option")
+            if name in parsed:
+                raise InputError(f"sets {name} twice", argument="engine_option")
+            parsed[name] = _parse_value(text.strip())
+        for name, value in (("address", self.address), ("resources", self.resources)):
+            if value is not None and name in parsed:
+                raise InputError(f"is also set by --engine-option {name}=…", argument=name)
+        if self.address is not None:
+            parsed["address"] = self.address
+        if self.resources is not None:
+            expected = "NAME=NUMBER,… with each name once, such as gpu=2,memory=64GB"
+            pairs = parse_pairs(self.resources, expected, "resources")
+            try:
+                parsed["resources"] = {name: parse_bytes(text) for name, text in pairs.items()}
+            except ValueError:
+                got = f"must be {expected}; got {self.resources!r}"
+                raise InputError(got, argument="resources") from None
+        if self.slurm is not None:
+            parsed |= _parse_slurm(self.slurm)
+        return parsed
+
+    def write(self) -> str:
+        """Return the options as they are typed, each after a space.
+
+        >>> EngineOptions("ray", ["address=auto"]).write()
+        ' --engine ray --engine-option address=auto'
+        """
+        given = [("--engine", self.engine if self.engine != "local" else None)]
+        given += [("--engine-option", setting) for setting in self.engine_option or ()]
+        given += [
+            ("--address", self.address),
+            ("--resources", self.resources),
+            ("--slurm", self.slurm),
+        ]
+        return "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
+
+
+def _parse_slurm(text: str) -> dict[str, Any]:
+    """Return the options in a text such as partition=short,max=40,walltime=2h."""
+    expected = f"NAME=VALUE,… with names out of {', '.join(_SLURM_OPTIONS)}, each once"
+    pairs = parse_pairs(text, expected, "slurm", _SLURM_OPTIONS)
+    return {
+        _SLURM_OPTIONS[name]: int(value) if value.isdigit() else value
+        for name, value in pairs.items()
+    }
+
+
+def _parse_value(text: str) -> Any:
+    """Return a value in TOML, or the text itself if it is not TOML.
+
+    >>> [_parse_value(text) for text in ("4", "true", "{CPU = 4}", "tcp://host:8786")]
+    [4, True, {'CPU': 4}, 'tcp://host:8786']
+    """
+    try:
+        (value,) = tomllib.loads(f"value = {text}").values()
+    except ValueError:
+        return text
+    return value

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hesrpt.cli.options import AsJson, CsvFile, PlotFile
-from hesrpt.cli.run_choice import RunChoice
+from hesrpt.cli.options import AsJson, CsvFile, PlotFile, RunChoice, run_argument
 from hesrpt.cli.terminal import (
     check_output_files,
     create_table,
@@ -38,10 +35,10 @@ def report(
     run: RunChoice,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[DIR]",
-            show_default=False,
-            help="State directory of the run, unless --url, --state or a variable says which.",
+        run_argument(
+            "[DIR]",
+            "State directory of the run, unless --url, --state or a variable says which.",
+            complete=None,
         ),
     ] = None,
     as_json: AsJson = False,

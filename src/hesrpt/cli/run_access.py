@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.cli.outcomes import ShownJob, failures_as_json
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_order import sort_by_order
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import JobSpec, sort_by_order
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.reports.inspection import ItemLog, RunStatus, list_logs, read_job_names, read_status
 from hesrpt.reports.job_values import create_job_values

@@ -6,19 +6,20 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from hesrpt.cli.engine_options import EngineOptions
-from hesrpt.cli.options import malleable_policy_option, option, whole_number_option
-from hesrpt.display.escaping import escape
+from hesrpt.cli.options import EngineOptions, malleable_policy_option, option, whole_number_option
+from hesrpt.display.console import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.decisions.retention import Retention
+    from hesrpt.scheduler.pruning import Retention
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
+_access_option = partial(option, panel=_ACCESS_PANEL)
 
 
 def serve(
@@ -68,10 +69,9 @@ def serve(
     ] = 60.0,
     host: Annotated[
         str,
-        option(
+        _access_option(
             "Address to listen on. Any but this machine's own needs TLS, or --insecure.",
             metavar="ADDRESS",
-            panel=_ACCESS_PANEL,
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -81,33 +81,28 @@ def serve(
         ),
     ] = 8642,
     certfile: Annotated[
-        Path | None, option("Certificate for HTTPS (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
+        Path | None, _access_option("Certificate for HTTPS (PEM).", metavar="FILE")
     ] = None,
     keyfile: Annotated[
-        Path | None, option("Key of the certificate (PEM).", metavar="FILE", panel=_ACCESS_PANEL)
+        Path | None, _access_option("Key of the certificate (PEM).", metavar="FILE")
     ] = None,
     insecure: Annotated[
         bool,
-        option(
-            "Listen on the network without TLS: others there can read the token.",
-            "--insecure",
-            panel=_ACCESS_PANEL,
+        _access_option(
+            "Listen on the network without TLS: others there can read the token.", "--insecure"
         ),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        option(
+        _access_option(
             "Further name of this service, such as that of a proxy. Can be repeated.",
             metavar="NAME",
-            panel=_ACCESS_PANEL,
         ),
     ] = None,
     read_only_token: Annotated[
         bool,
-        option(
-            "Also accept a token that may only look, and print its URL.",
-            "--read-only-token",
-            panel=_ACCESS_PANEL,
+        _access_option(
+            "Also accept a token that may only look, and print its URL.", "--read-only-token"
         ),
     ] = False,
     print_unit: Annotated[
@@ -181,7 +176,7 @@ def _print_addresses(service: WebService) -> None:
 
 
 def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Retention:
-    from hesrpt.decisions.retention import Retention
+    from hesrpt.scheduler.pruning import Retention
     from hesrpt.units import parse_bytes, parse_duration
 
     try:

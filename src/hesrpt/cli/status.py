@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt.cli.options import AsJson, option
-from hesrpt.cli.run_choice import RunArguments, RunChoice
+from hesrpt.cli.options import AsJson, RunArguments, RunChoice, option
 from hesrpt.cli.terminal import create_table, print_json, print_table
-from hesrpt.display.console import create_console, literal
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import create_console, escape, literal
 from hesrpt.errors import InputError
 from hesrpt.units import format_duration_with_margin, parse_duration
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hesrpt.cli.run_access import DirectoryRun, EndedJob, RunView, ServiceRun
-    from hesrpt.decisions.kinds import LearnedKind
+    from hesrpt.decisions.learning import LearnedKind
     from hesrpt.display.overview import RunOverview
 
 # How many of the jobs that have ended to show.
@@ -134,7 +132,7 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
 
 
 def _show_learned(state: Path, as_json: bool) -> None:
-    from hesrpt.decisions.kinds import KindMemory
+    from hesrpt.decisions.learning import KindMemory
     from hesrpt.reports.inspection import read_learned_runs
 
     kinds = KindMemory(read_learned_runs(state)).summarise()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,7 @@ import typer
 
 from hesrpt.cli.completion import complete_format, complete_policies
 from hesrpt.cli.options import (
-    OUTPUT_PANEL,
     POLICY_NAMES,
-    SPEEDUP_PANEL,
     AsJson,
     CsvFile,
     PlotFile,
@@ -23,7 +22,10 @@ from hesrpt.cli.options import (
     SizeError,
     number_option,
     option,
+    output_option,
+    parse_pairs,
     parse_policies,
+    speedup_option,
     split_list,
     whole_number_option,
 )
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from hesrpt.whatif import Study, Variations
 
 _TRACE_PANEL = "Reading the trace"
+_trace_option = partial(option, panel=_TRACE_PANEL)
+# What --map must be.
+_MAP = "OURS=THEIRS,… with each of our names once, such as submit=timestamp"
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
@@ -73,30 +78,27 @@ def whatif(
     ] = None,
     p: Annotated[
         str | None,
-        option(
+        speedup_option(
             "Power law: k servers are k^P times as fast as one. Either a number, several "
             "(0.5,0.7,0.9), or a distribution over the jobs: uniform(0.4,0.9) or normal(0.7,0.1).",
             metavar="P",
-            panel=SPEEDUP_PANEL,
         ),
     ] = None,
     curves: Annotated[
         Path | None,
-        option(
+        speedup_option(
             "Pick the speedup of each job at random from these measured curves, instead of --p.",
             "--speedups",
             metavar="CURVES.CSV",
-            panel=SPEEDUP_PANEL,
         ),
     ] = None,
     max_servers: Annotated[
         str | None,
-        option(
+        speedup_option(
             "The most servers that a malleable job gets: a number (32), a multiple of what it "
             "asked for (2x), the largest request in the trace (largest), a column with a multiple "
             "for each job (per-job=COLUMN), several of these, or none. Sizes do not depend on it.",
             metavar="LIMIT",
-            panel=SPEEDUP_PANEL,
             show_default="4x,largest",
         ),
     ] = None,
@@ -131,10 +133,8 @@ def whatif(
     seed: Seed = 0,
     window: Annotated[
         str | None,
-        option(
-            "Use only a part of the trace: 10d..40d or 2024-05-01..2024-06-01.",
-            metavar="FROM..TO",
-            panel=_TRACE_PANEL,
+        _trace_option(
+            "Use only a part of the trace: 10d..40d or 2024-05-01..2024-06-01.", metavar="FROM..TO"
         ),
     ] = None,
     min_runtime: Annotated[
@@ -153,52 +153,46 @@ def whatif(
     ] = None,
     format: Annotated[  # noqa: A002
         str | None,
-        option(
+        _trace_option(
             "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
             "By default, it is detected.",
             metavar="NAME",
-            panel=_TRACE_PANEL,
             complete=complete_format,
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        option(
+        _trace_option(
             "Names of the columns in the trace, for example submit=timestamp,servers=gpus. "
             "Without a header, columns have numbers: servers=5.",
             "--map",
             metavar="OURS=THEIRS,…",
-            panel=_TRACE_PANEL,
         ),
     ] = None,
     strict: Annotated[
         bool,
-        option(
-            "Stop at the first job that cannot be used, instead of dropping it.",
-            "--strict",
-            panel=_TRACE_PANEL,
+        _trace_option(
+            "Stop at the first job that cannot be used, instead of dropping it.", "--strict"
         ),
     ] = False,
     sensitivity: Annotated[
         Path | None,
-        option(
+        output_option(
             "Vary p, resize cost and size error, and save a plot of where the adaptive policy "
             "stops paying off as .png, .svg or .pdf.",
             metavar="FILE",
-            panel=OUTPUT_PANEL,
         ),
     ] = None,
     fractions: Annotated[
         Path | None,
-        option(
+        output_option(
             "Vary the malleable fraction, and save a plot of how many must change before it "
             "pays as .png, .svg or .pdf.",
             metavar="FILE",
-            panel=OUTPUT_PANEL,
         ),
     ] = None,
     report: Annotated[
-        Path | None, option("Write an HTML report.", metavar="FILE.HTML", panel=OUTPUT_PANEL)
+        Path | None, output_option("Write an HTML report.", metavar="FILE.HTML")
     ] = None,
     as_json: AsJson = False,
     csv: CsvFile = None,
@@ -238,7 +232,7 @@ def whatif(
         jobs = read_trace(
             trace,
             format=format,
-            columns=None if columns is None else _parse_columns(columns),
+            columns=None if columns is None else parse_pairs(columns, _MAP, "columns"),
             labels=list(dict.fromkeys((*chosen.labels, *assumptions[0].limit.labels))),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
@@ -309,21 +303,6 @@ def _split_powers(text: str) -> list[str | None]:
     if "(" in text or ":" in text:
         return [text]
     return [*split_list(text)] or [text]
-
-
-def _parse_columns(text: str) -> dict[str, str]:
-    """Return the columns in a text such as submit=timestamp,servers=num_gpus."""
-    columns: dict[str, str] = {}
-    for part in text.split(","):
-        ours, _, theirs = (piece.strip() for piece in part.partition("="))
-        if not ours or not theirs or ours in columns:
-            raise InputError(
-                "must be OURS=THEIRS,… with each of our names once, such as submit=timestamp; "
-                f"got {part!r}",
-                argument="columns",
-            )
-        columns[ours] = theirs
-    return columns
 
 
 def _write_figures(

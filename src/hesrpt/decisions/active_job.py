@@ -9,10 +9,9 @@ from functools import cache
 from math import inf
 
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.item_resources import ResourceStock, to_parts
 from hesrpt.jobs.job_end import JobEnd
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 
 

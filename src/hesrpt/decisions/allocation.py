@@ -6,17 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.calibrator import Calibrator
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.decisions.limited_sharing import Need, Shares, share_servers
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Adaptive,
+    Calibration,
     HeSrpt,
     Policy,
     PolicyBinder,
@@ -86,6 +87,62 @@ def grant_items(wants: Sequence[Want], available: Mapping[str, int]) -> list[int
             heappush(queue, (granted[job] / want.items, -want.items, job))
     return granted
 
+
+# --- what the policy has learned from the jobs of a run, kept from one plan to the next ---------
+
+
+class Calibrator:
+    """Advances the calibration of a policy. It stays None for a policy that learns nothing."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._before: State | None = None  # the state of the last plan, with its calibration
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What the policy has learned so far."""
+        return None if self._before is None else self._before.calibration
+
+    def has_to_learn(self, jobs: Iterable[int]) -> bool:
+        """Return whether jobs have come or gone since the last plan, given by their numbers."""
+        if not self._policy.is_calibrated:
+            return False
+        known = [] if self._before is None else self._before.jobs.tolist()
+        return list(jobs) != known
+
+    def advance(self, state: State) -> None:
+        """Learn from what has happened since the last plan; ``state`` has all jobs of the run."""
+        state.calibration = self._policy.calibrate(self._before, state)
+        self._before = state
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return what a later run should know as JSON values.
+
+        The entries of jobs that have not ended are left out: when these jobs come back, they count
+        as new ones.
+        """
+        if self.calibration is None:
+            return None
+        return self.calibration.take(np.zeros(0, dtype=np.int64)).as_json()
+
+    def resume(self, calibration: Calibration) -> None:
+        """Continue from what was learned elsewhere, without the jobs that were there."""
+        nothing = np.zeros(0)
+        self._before = State(
+            time=0.0,
+            servers=0.0,
+            whole=True,
+            jobs=np.zeros(0, dtype=np.int64),
+            remaining=nothing,
+            sizes=nothing,
+            arrivals=nothing,
+            weights=nothing,
+            speedups=SpeedupVector.create([]),
+            calibration=calibration.take(np.zeros(0, dtype=np.int64)),
+        )
+
+
+# --- the plan -----------------------------------------------------------------------------------
 
 # The assumed duration of an item, in seconds, before any item has finished.
 _DEFAULT_ITEM_SECONDS = 1.0
@@ -235,7 +292,9 @@ class Allocator:
             needs.append(_describe_need(job, is_overdue=is_overdue))
 
         def share() -> None:
-            _set_planned(jobs, self._share(jobs, needs, remaining, max(free, 0), time))
+            shares = self._share(jobs, needs, remaining, max(free, 0), time)
+            for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+                job.planned, job.denied = int(planned), int(denied)
 
         share()
         if any(job.need for job in jobs):
@@ -405,11 +464,6 @@ def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
 def _create_shares(servers: Sequence[int]) -> Shares:
     """Return the shares of jobs of which none was denied servers."""
     return Shares(np.array(servers, dtype=np.int64), np.zeros(len(servers), dtype=np.int64))
-
-
-def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
-    for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
-        job.planned, job.denied = int(planned), int(denied)
 
 
 def _limit_to_resources(

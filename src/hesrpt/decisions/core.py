@@ -47,6 +47,7 @@ from hesrpt.decisions.events import (
     JobEvent,
     JobPaused,
     Reopen,
+    Start,
     Stop,
     Tick,
     WeightChanged,
@@ -57,9 +58,9 @@ from hesrpt.decisions.predecessors import Predecessors
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import describe_losses
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.item_resources import ResourceStock
 from hesrpt.jobs.job_end import DONE, JobEnd
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.policies import PolicyLike
 from hesrpt.units import format_count
 
@@ -100,7 +101,7 @@ def describe_failed_items(job: ActiveJob) -> str:
     return f"{items or format_count(count, 'item')} failed{first}: {error}"
 
 
-def set_aside(job: ActiveJob) -> None:
+def prepare_for_retry(job: ActiveJob) -> None:
     """Prepare a job that has ended to be retried: items that were stopped run again."""
     job.retry_queue.extend(job.in_flight)
     job.clear_in_flight()
@@ -214,7 +215,7 @@ class Core:
     @property
     def observed(self) -> int:
         """How many servers all jobs hold."""
-        return self._dispatcher.observed
+        return self._dispatcher.tally.observed
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
@@ -261,7 +262,11 @@ class Core:
                 self._line.dissolve()
                 return True
             case GroupChanged():
-                self._change_group(event)
+                self.groups[event.name] = event.group
+                for job in self.jobs.values():
+                    if job.spec.group == event.name:
+                        job.group = event.group
+                self._line.dissolve()
                 return True
             case Tick():
                 return False
@@ -302,13 +307,6 @@ class Core:
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
-
-    def _change_group(self, event: GroupChanged) -> None:
-        self.groups[event.name] = event.group
-        for job in self.jobs.values():
-            if job.spec.group == event.name:
-                job.group = event.group
-        self._line.dissolve()
 
     def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
         """Let the failed items of a job run again, or a job that was cancelled go on.
@@ -465,10 +463,38 @@ class Core:
         self.predecessors.end(job.name, end.state)
         del self.jobs[job.name]
         self._line.remove(job)
-        self._dispatcher.forget(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if early is None else job.spec.command is not None:
-            set_aside(job)
+            prepare_for_retry(job)
             self.retriable_jobs[job.name] = job
         else:
             job.clear_in_flight()
+
+
+# --- a warm-up of the decisions, on jobs that do not exist --------------------------------------
+#
+# With many jobs, policies import and run compiled code. The first time, that takes a second, or
+# many if the code must be compiled. No job should wait for that.
+
+# How many jobs arrive. Policies compute shares of few jobs in other ways than those of many.
+_WARM_UP_JOBS = 100
+
+
+def warm_up(policy: PolicyLike, servers: int) -> None:
+    """Let a policy decide about few and about many jobs, so that all it needs is loaded."""
+    for together in (_WARM_UP_JOBS, 1):  # policies learn when jobs keep arriving
+        _run_jobs(Core(max(servers, 2), policy), together)
+
+
+def _run_jobs(core: Core, together: int) -> None:
+    """Let jobs arrive, ``together`` at a time; each item ends before the next ones arrive."""
+    commands: list[Command] = []
+    for first in range(0, _WARM_UP_JOBS, together):
+        time = float(first)
+        ended = [
+            ItemFinished(time, start.job, start.item, 0.5)
+            for start in commands
+            if isinstance(start, Start)
+        ]
+        specs = [JobSpec(name=str(first + n), items=100 + first + n) for n in range(together)]
+        commands = core.handle(*ended, *(JobArrived(time, spec) for spec in specs))

@@ -42,12 +42,8 @@ class Dispatcher:
         self.line, self.tally = line, Tally()
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self.max_batch = max_batch  # the most items in a batch
-        self._queued: list[tuple[str, BatchInFlight]] = []  # in the engine without a server
-
-    @property
-    def observed(self) -> int:
-        """How many servers all jobs hold."""
-        return self.tally.observed
+        # In the engine without a server; those of jobs that have ended are passed over.
+        self._queued: list[tuple[str, BatchInFlight]] = []
 
     def shrink(self, time: float) -> Iterable[Command]:
         """Take servers from commands that hold more than planned."""
@@ -69,8 +65,9 @@ class Dispatcher:
 
     def grow(self, servers: int, time: float) -> Iterable[Command]:
         """Give free servers to jobs that hold fewer than requested."""
-        self._run_queued(servers, time)
-        free = servers - self.observed
+        while self._queued and self.tally.observed < servers:  # nobody holds these servers
+            self.pass_on_server(time)
+        free = servers - self.tally.observed
         if free > 0:
             yield from self._share_free(free, time)
         yield from self._queue_item(servers, time)
@@ -129,15 +126,6 @@ class Dispatcher:
                 batch.started, batch.width = time, owner.observed
                 return
 
-    def _run_queued(self, servers: int, time: float) -> None:
-        """Record that what is queued runs, if there are servers that nobody holds."""
-        while self._queued and self.observed < servers:
-            self.pass_on_server(time)
-
-    def forget(self, job: ActiveJob) -> None:
-        """Forget a job that has ended."""
-        self._queued = [(name, batch) for name, batch in self._queued if name != job.name]
-
     def _queue_item(self, servers: int, time: float) -> Iterable[Command]:
         """If items are short and all servers are busy, queue one more item in the engine.
 
@@ -153,7 +141,7 @@ class Dispatcher:
         if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
         limit = servers if durations.mean_seconds <= self.batch_seconds else 1
-        while len(self._queued) < limit and self.observed >= servers:
+        while len(self._queued) < limit and self.tally.observed >= servers:
             job = self._choose_job_to_queue()
             if job is None:
                 return

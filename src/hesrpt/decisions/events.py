@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hesrpt.jobs.groups import Group
-from hesrpt.jobs.hooks import Hook
 from hesrpt.jobs.job_end import DONE, STOPPED, EndState, JobEnd
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import Group, Hook, JobSpec
 
 # --- events -----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape as escape_html
 
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.units import format_duration
 

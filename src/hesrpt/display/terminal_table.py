@@ -118,46 +118,27 @@ def build_table(
 def _build_columns(
     jobs: Sequence[JobOverview], *, has_bars: bool, cuts_names: bool
 ) -> list[_Column]:
-    def build(texts: Iterable[str], style: str = "") -> list[Text]:
-        return [literal(text, style) for text in texts]
+    def build(header: str, texts: Iterable[str], order: int, style: str = "") -> _Column:
+        return _Column(
+            header=header,
+            cells=[literal(text, style) for text in texts],
+            is_right=header not in ("job", "group", ""),
+            can_shrink=header in ("group", "") or (cuts_names and header == "job"),
+            order=order,
+        )
 
     flow_times = ["" if job.flow_time is None else format_duration(job.flow_time) for job in jobs]
     columns = [
-        _Column(header="job", cells=build(job.name for job in jobs), can_shrink=cuts_names),
-        _Column(header="group", cells=build(job.group for job in jobs), can_shrink=True, order=2),
+        build("job", (job.name for job in jobs), 0),
+        build("group", (job.group for job in jobs), 2),
         _Column(header="state", cells=[literal(job.state, _STYLES[job.state]) for job in jobs]),
         _Column(header="", cells=[_build_bar(job) for job in jobs] if has_bars else [], order=1),
-        _Column(
-            header="items",
-            cells=build(job.describe_items() for job in jobs),
-            is_right=True,
-            order=7,
-        ),
-        _Column(
-            header="failures",
-            cells=build(str(job.failures or "") for job in jobs),
-            is_right=True,
-            order=5,
-        ),
-        _Column(
-            header="servers",
-            cells=build(job.describe_servers() for job in jobs),
-            is_right=True,
-            order=6,
-        ),
-        _Column(header="elapsed", cells=build(flow_times), is_right=True, order=3),
-        _Column(
-            header="left",
-            cells=build(job.describe_left() for job in jobs),
-            is_right=True,
-            order=8,
-        ),
-        _Column(
-            header="",
-            cells=build((job.describe_wait() for job in jobs), "bright_black"),
-            can_shrink=True,
-            order=4,
-        ),
+        build("items", (job.describe_items() for job in jobs), 7),
+        build("failures", (str(job.failures or "") for job in jobs), 5),
+        build("servers", (job.describe_servers() for job in jobs), 6),
+        build("elapsed", flow_times, 3),
+        build("left", (job.describe_left() for job in jobs), 8),
+        build("", (job.describe_wait() for job in jobs), 4, "bright_black"),
     ]
     optional = ("group", "failures", "")
     return [column for column in columns if column.header not in optional or not column.is_empty]

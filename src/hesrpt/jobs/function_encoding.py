@@ -24,7 +24,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hesrpt.jobs.value_encoding import Encoder
+    from hesrpt.jobs.fingerprints import Encoder
 
 # Attributes of a class that Python derives from its definition, or that do not change what it does.
 _IGNORED_ATTRIBUTES = frozenset(

@@ -51,25 +51,6 @@ def check_resources(value: object, argument: str = "resources") -> dict[str, flo
     return amounts
 
 
-def parse_resources(text: str, argument: str = "resources") -> dict[str, float]:
-    """Return the resources in a text such as ``gpu=2,memory=64GB``.
-
-    >>> parse_resources("gpu=2,memory=64GB")
-    {'gpu': 2.0, 'memory': 64000000000.0}
-    """
-    amounts: dict[str, object] = {}
-    for part in text.split(","):
-        kind, _, amount = (piece.strip() for piece in part.partition("="))
-        if not kind or not amount or kind in amounts:
-            raise InputError(
-                f"must be KIND=AMOUNT,… with each kind once, such as gpu=2,memory=64GB; "
-                f"got {part!r}",
-                argument=argument,
-            )
-        amounts[kind] = amount
-    return check_resources(amounts, argument)
-
-
 def _read_amount(given: object) -> float | None:
     if isinstance(given, bool):
         return None

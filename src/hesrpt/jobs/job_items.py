@@ -12,7 +12,6 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.files import Block, read_blocks
 from hesrpt.jobs.text import describe_value
-from hesrpt.jobs.toml_tables import is_whole
 
 #: The most items of one job. They are all in memory, and in the journal.
 MAX_ITEMS = 1_000_000
@@ -95,7 +94,7 @@ def _convert_item(item: Any) -> str:
 
 
 def _list_range(bounds: Any) -> tuple[str, ...]:
-    if isinstance(bounds, list) and all(is_whole(bound) for bound in bounds):
+    if isinstance(bounds, list) and all(type(bound) is int for bound in bounds):
         has_step = 0 not in bounds[2:]
         if 1 <= len(bounds) <= 3 and has_step and (numbers := range(*bounds)):
             return _take_items(map(str, numbers))

@@ -1,15 +1,14 @@
-"""A job as it was asked for."""
+"""A job as it was asked for, with its hooks, its group, and its order among other jobs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.failures import OnError, describe_item
-from hesrpt.jobs.hooks import Hook
 from hesrpt.jobs.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
 
@@ -33,6 +32,52 @@ class Prior:
 
 #: What is known about a job of which nothing is known.
 NOTHING_KNOWN = Prior()
+
+
+# --- what to do when a job has ended ------------------------------------------------------------
+
+_SCHEMES = ("http://", "https://")
+#: How often a hook is tried.
+MAX_ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A line for the shell, or the address of a web server, to which JSON is posted."""
+
+    target: str
+
+    @property
+    def is_webhook(self) -> bool:
+        """Whether the target is the address of a web server."""
+        return self.target.lower().startswith(_SCHEMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookCall:
+    """A hook of a job that has ended, and what became of it."""
+
+    number: int  # never used again
+    job: int  # the number of its job
+    target: str  # the command, or the address
+    facts: Mapping[str, Any]  # about the job and its end
+    directory: str | None = None  # in which a command runs; None: that of the scheduler
+    state_directory: str | None = None  # of the run, if it has one
+    attempts: int = 0
+    error: str | None = None  # of the last attempt
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is to be tried, or tried again."""
+        return self.attempts == 0 or (self.error is not None and self.attempts < MAX_ATTEMPTS)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What lets a command ask for something in the run, in its environment."""
+        return {} if self.state_directory is None else {"HESRPT_STATE": self.state_directory}
+
+
+# --- the specification --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,3 +167,114 @@ class JobSpec:
         values["after"] = tuple(values["after"])
         values["on_end"] = tuple(map(Hook, values["on_end"]))
         return cls(**values)
+
+
+# --- groups of jobs -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """What holds for all jobs of a group, also for those that arrive later."""
+
+    weight: float = 1.0  # multiplies the weight of each job
+    is_paused: bool = False
+    given_weight: float | None = None  # the last one that a jobs file has given it
+    changed: float | None = None  # when it was last paused, resumed or given another weight
+
+    def differs_from(self, other: Group) -> bool:
+        """Return whether jobs are served differently in another group."""
+        return (self.weight, self.is_paused) != (other.weight, other.is_paused)
+
+
+#: A group of which nothing was said.
+PLAIN_GROUP = Group()
+
+
+def write_groups(groups: Mapping[str, Group]) -> str:
+    """Return groups as text, without those of which nothing was said."""
+    known = {name: group for name, group in groups.items() if group != PLAIN_GROUP}
+    return json.dumps({name: astuple(group) for name, group in known.items()})
+
+
+def read_groups(text: str) -> dict[str, Group]:
+    """Return the groups that :func:`write_groups` wrote."""
+    return {name: Group(*group) for name, group in json.loads(text).items()}
+
+
+def give_weight(group: Group, weight: float) -> Group:
+    """Return a group that a jobs file gives a weight, unless that was changed since it last did."""
+    if group.given_weight == weight:
+        return group
+    return replace(group, weight=weight, given_weight=weight)
+
+
+# --- the order of jobs that wait for each other -------------------------------------------------
+
+
+def find_cycle(after: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return jobs that wait for each other in a circle, the first one again at the end.
+
+    The result is empty if there are none. Names that are not in ``after`` wait for nothing.
+
+    >>> find_cycle({"a": ["b"], "b": ["c"], "c": ["b"]})
+    ['b', 'c', 'b']
+    """
+    finished: set[str] = set()
+    for start in after:
+        # Without recursion: a chain may have thousands of jobs.
+        path: dict[str, None] = {}
+        to_visit = [(start, False)]
+        while to_visit:
+            name, is_left = to_visit.pop()
+            if is_left:
+                path.pop(name)
+                finished.add(name)
+            elif name in path:
+                names = list(path)
+                return [*names[names.index(name) :], name]
+            elif name not in finished:
+                path[name] = None
+                to_visit.append((name, True))
+                to_visit += [(each, False) for each in reversed(after.get(name, ()))]
+    return []
+
+
+def sort_by_order(after: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of jobs, each after those that it waits for; otherwise as they are given.
+
+    Names that are not keys of ``after`` are left out. There must be no cycle.
+
+    >>> sort_by_order({"report": ["train"], "other": [], "train": ["fetch"]})
+    ['train', 'report', 'other']
+    """
+    order: dict[str, None] = {}
+    for start in after:
+        to_visit = [(start, False)]
+        while to_visit:
+            name, is_left = to_visit.pop()
+            if is_left:
+                order[name] = None
+            elif name in after and name not in order:
+                to_visit.append((name, True))
+                to_visit += [(each, False) for each in reversed(after[name])]
+    return list(order)
+
+
+def describe_cycle(cycle: Sequence[str]) -> str:
+    """Say which jobs wait for each other.
+
+    >>> describe_cycle(["a", "b", "a"])
+    "jobs wait for each other: 'a' waits for 'b', which waits for 'a'"
+    """
+    first, *others = map(repr, cycle)
+    return f"jobs wait for each other: {first} waits for {', which waits for '.join(others)}"
+
+
+def explain_useless_retry(name: str, state: str) -> str:
+    """Say why a job cannot be retried alone: a job that it waits for has not ended well.
+
+    >>> explain_useless_retry("fetch", "failed")
+    "waits for 'fetch', which has failed; retry that one"
+    """
+    what = "has failed" if state == "failed" else "was cancelled"
+    return f"waits for {name!r}, which {what}; retry that one"

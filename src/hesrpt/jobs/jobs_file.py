@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
-from hesrpt.jobs.command_table import COMMAND_KEYS, read_command
-from hesrpt.jobs.groups import check_group_name
-from hesrpt.jobs.hooks import check_hooks
-from hesrpt.jobs.item_resources import check_resources
+from hesrpt.jobs.command_template import CommandTemplate, find_placeholders
 from hesrpt.jobs.job_items import ItemReader
-from hesrpt.jobs.job_order import check_after, describe_cycle, find_cycle
-from hesrpt.jobs.job_spec import AfterFailure, JobSpec, Resizing
-from hesrpt.jobs.server_limits import ServerLimits, check_server_limits
-from hesrpt.jobs.text import describe_value
-from hesrpt.jobs.toml_tables import TomlLines, TomlTable, parse_toml
-from hesrpt.jobs.toml_values import (
-    MAX_NUMBER,
-    get_seconds,
-    to_boolean,
-    to_fraction,
-    to_positive,
+from hesrpt.jobs.job_spec import JobSpec, describe_cycle, find_cycle
+from hesrpt.jobs.schema import (
+    COMMAND_FIELDS,
+    RESOURCES,
+    SERVERS,
+    WEIGHT,
+    Field,
+    read_fields,
+    read_job,
+    to_group_name,
     to_string,
-    to_whole_number,
 )
+from hesrpt.jobs.text import describe_value
 from hesrpt.policies import get_malleable_policy
-from hesrpt.speedups import PowerLaw
 
-_FILE_KEYS = ("servers", "policy", "resources", "group", "job")
-_GROUP_KEYS = ("name", "weight")
-#: The keys of any job, whether it runs a command or calls a function.
-COMMON_KEYS = (
-    "size",
-    "p",
-    "weight",
-    "servers",
-    "min_servers",
-    "max_servers",
-    "after",
-    "after_failure",
-    "group",
-    "resources",
-    "on_end",
-    "retries",
-    "keep_going",
-)
-_JOB_KEYS = ("name", "kind", *COMMAND_KEYS, *COMMON_KEYS, "resize", "restart_cost")
 # The longest file, in characters: TOML takes seconds to read so much, and nobody writes it by hand.
 _MAX_LENGTH = 4_000_000
-_AT_MOST = f"and at most {MAX_NUMBER:,}"
+_ABOUT_ITEMS = {"item", "stem", "name", "index"}
 
-T = TypeVar("T")
+
+def _to_policy(value: object) -> str | None:
+    policy = to_string(value)
+    if policy is not None:
+        get_malleable_policy(policy)
+    return policy
+
+
+_FILE_FIELDS = (SERVERS, Field("policy", "the name of a policy", _to_policy), RESOURCES)
+_GROUP_FIELDS = (
+    Field("name", "a non-empty name without line breaks", lambda name: to_group_name(name) or None),
+    WEIGHT,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +75,7 @@ def parse_jobs_file(
     """Return the contents of a jobs file; items and commands are relative to a directory."""
     content = parse_toml(text, file_name)
     lines = TomlLines(text, file_name)
-    top = TomlTable(content, lines, None)
-    top.check_keys(_FILE_KEYS)
-    servers = top.get("servers", f"a whole number, at least 1 {_AT_MOST}", to_whole_number(1), None)
-    policy = top.get("policy", "the name of a policy", to_string, None)
-    if policy is not None:
-        try:
-            get_malleable_policy(policy)
-        except InputError as error:
-            raise top.create_error("policy", str(error)) from None
+    settings = TomlTable(content, lines, None).read(_FILE_FIELDS, lists=("group", "job"))
     if not content.get("job"):
         raise InputError(f"{file_name}: has no jobs; start each one with a line [[job]]")
     tables = _list_tables(content, lines, "job")
@@ -100,13 +83,11 @@ def parse_jobs_file(
     jobs = [_parse_job(table, directory, reader) for table in tables]
     _check_names(tables, [job.name for job in jobs], "job")
     _check_order(tables, jobs, known)
-    return JobsFile(
-        jobs=tuple(jobs),
-        servers=servers,
-        policy=policy,
-        resources=_check(top, "resources", check_resources, {}),
-        group_weights=_read_group_weights(content, lines),
-    )
+    tables = _list_tables(content, lines, "group")
+    groups = [table.read(_GROUP_FIELDS, required=("name",)) for table in tables]
+    _check_names(tables, [group["name"] for group in groups], "group")
+    weights = {group["name"]: group.get("weight", 1.0) for group in groups}
+    return JobsFile(jobs=tuple(jobs), group_weights=weights, **settings)
 
 
 def _list_tables(content: dict[str, Any], lines: TomlLines, kind: str) -> list[TomlTable]:
@@ -148,83 +129,53 @@ def _check_order(
         raise by_name[cycle[0]].create_error("after", describe_cycle(cycle))
 
 
-def _read_group_weights(content: dict[str, Any], lines: TomlLines) -> dict[str, float]:
-    tables = _list_tables(content, lines, "group")
-    names = []
-    for table in tables:
-        table.check_keys(_GROUP_KEYS)
-        names.append(table.require("name", "a non-empty string without zero bytes", to_string))
-        _check(table, "name", check_group_name, "")
-    _check_names(tables, names, "group")
-    weights = [table.get("weight", "a number greater than 0", to_positive, 1.0) for table in tables]
-    return dict(zip(names, weights, strict=True))
-
-
 def _parse_job(table: TomlTable, directory: Path, reader: ItemReader) -> JobSpec:
-    table.check_keys(_JOB_KEYS)
-    name = table.require("name", "a non-empty string without zero bytes", to_string)
-    template = read_command(table, name, directory, reader)
-    p = table.get("p", "a number between 0 and 1", to_fraction, None)
-    keep_going = table.get("keep_going", "true or false", to_boolean, False)
-    limits = _get_limits(table)
-    resizings = get_args(Resizing)
-    resize: Resizing | None = table.get(
-        "resize",
-        f"one of {', '.join(resizings)}",
-        lambda value: value if value in resizings else None,
-        "never",
-    )
+    values = table.read(COMMAND_FIELDS, required=("name", "command"), read=read_job)
+    template = _create_command(table, values, directory, reader)
+    resize = values.pop("resize", "never")
     if template.items is not None:
         if "resize" in table.values:
             raise table.create_error(
                 "resize", "resize needs a job that is a single command, without items"
             )
         resize = None
-    elif limits == ServerLimits() and resize == "never" and "servers" not in template.placeholders:
-        limits = ServerLimits(max_servers=1)  # nothing says that it could use more
-    return JobSpec(
-        name=name,
-        kind=table.get("kind", "a non-empty string without zero bytes", to_string, ""),
-        items=1 if template.items is None else len(template.items),
-        size=get_seconds(table, "size", None),
-        speedup=None if p is None else PowerLaw(p),
-        weight=table.get("weight", "a number greater than 0", to_positive, 1.0),
-        retries=table.get(
-            "retries", f"a whole number, at least 0 {_AT_MOST}", to_whole_number(0), 1
-        ),
-        on_error="keep" if keep_going else "raise",
-        **limits._asdict(),
-        after=_check(table, "after", check_after, ()),
-        after_failure=table.get("after_failure", "cancel or release", _to_after_failure, "cancel"),
-        group=_check(table, "group", check_group_name, ""),
-        resources=_check(table, "resources", check_resources, {}),
-        on_end=_check(table, "on_end", check_hooks, ()),
-        resize=resize,
-        restart_cost=get_seconds(table, "restart_cost", None) or 10.0,
-        command=template,
-    )
+    elif (
+        values.keys().isdisjoint(("min_servers", "max_servers"))
+        and resize == "never"
+        and "servers" not in template.placeholders
+    ):
+        values["max_servers"] = 1  # nothing says that it could use more
+    items = 1 if template.items is None else len(template.items)
+    return JobSpec(**values, items=items, resize=resize, command=template)
 
 
-def _to_after_failure(value: Any) -> AfterFailure | None:
-    return value if value in get_args(AfterFailure) else None
-
-
-def _check(table: TomlTable, key: str, check: Callable[[Any], T], default: T) -> T:
-    """Return the checked value of a key; the error names its line."""
-    if key not in table.values:
-        return default
-    try:
-        return check(table.values[key])
-    except InputError as error:
-        raise table.create_error(key, f"{key} {error.problem}") from None
-
-
-def _get_limits(table: TomlTable) -> ServerLimits:
-    names = ("servers", "min_servers", "max_servers")
-    try:
-        return check_server_limits(*(table.values.get(name) for name in names))
-    except InputError as error:
-        raise table.create_error(error.argument or "servers", str(error)) from None
+def _create_command(
+    table: TomlTable, values: dict[str, Any], directory: Path, reader: ItemReader
+) -> CommandTemplate:
+    """Take the values that say what to run; return the command. Paths begin in a directory."""
+    names = CommandTemplate.__dataclass_fields__
+    parts = {name: values.pop(name) for name in names if name in values}
+    cwd = parts.get("cwd", "")
+    place = directory if find_placeholders([cwd]) else directory / cwd.format()
+    if not place.is_dir():
+        raise table.create_error("cwd", f"there is no directory {place}")
+    if "stdin" in parts and "stdin_file" in parts:
+        raise table.create_error("stdin_file", "stdin_file cannot be combined with stdin")
+    if "shell" in parts and not isinstance(parts["command"], str):
+        raise table.create_error("shell", "shell needs a command that is a string, not a list")
+    if "items" in parts:
+        try:
+            parts["items"] = reader.list_items(parts["items"], directory, place)
+        except InputError as error:
+            raise table.create_error("items", str(error)) from None
+    template = CommandTemplate(job=values["name"], directory=str(directory), **parts)
+    if template.items is None and template.placeholders & _ABOUT_ITEMS:
+        raise table.create_error("command", "the command refers to items, but the job has none")
+    if template.items is not None and "servers" in template.placeholders:
+        raise table.create_error(
+            "command", "{servers} needs a job that is a single command; an item runs on one server"
+        )
+    return template
 
 
 def parse_jobs(
@@ -272,3 +223,125 @@ def _make_portable(values: dict[str, Any], spec: JobSpec, directory: Path) -> di
     if is_from_files:
         portable["items"] = list(spec.command.items or ())
     return portable
+
+
+# --- TOML, within limits, with errors that name the line ----------------------------------------
+
+# Deeper nesting, longer keys and longer numbers would take the parser very long, or too much stack.
+_MAX_DEPTH = 50
+_MAX_WORD = 400
+
+# Strings and comments, in which nothing has a meaning, and everything that matters for the limits.
+_TOKENS = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""'
+    r"|'''.*?'''"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'"
+    r"|#[^\n]*"
+    r"|[\[\]{}\n,=.]"
+    r"|[\w+-]+",
+    re.DOTALL,
+)
+
+
+def parse_toml(text: str, file_name: str) -> dict[str, Any]:
+    """Return the contents of a TOML file; errors name the file and the line."""
+    _check_limits(text, file_name)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r" \(at line (\d+), [^()]*\)$", str(error))
+        line = found.group(1) if found else len(text.rstrip().split("\n"))  # the end of the file
+        message = re.sub(r" \(at [^()]*\)$", "", str(error))
+        hint = "; text needs quotes" if message == "Invalid value" else ""
+        raise InputError(f"{file_name}:{line}: not valid TOML: {message}{hint}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file_name}: cannot be read: {error}") from None
+
+
+def _check_limits(text: str, file_name: str) -> None:
+    """Raise an error if the parser would take very long, or need too much stack."""
+    depth = dots = 0
+    for token in _TOKENS.finditer(text):
+        word = token.group()
+        problem = None
+        if word in ("[", "{"):
+            depth, dots = depth + 1, 0
+            if depth > _MAX_DEPTH:
+                problem = f"values are nested more than {_MAX_DEPTH} levels deep"
+        elif word in ("]", "}"):
+            depth, dots = max(depth - 1, 0), 0
+        elif word == ".":
+            dots += 1
+            if dots > _MAX_DEPTH:
+                problem = f"a key has more than {_MAX_DEPTH} parts"
+        elif word in ("\n", ",", "="):
+            dots = 0
+        elif len(word) > _MAX_WORD and word[0] not in "\"'#":
+            problem = f"a number or key is longer than {_MAX_WORD} characters"
+        if problem is not None:
+            line = text.count("\n", 0, token.start()) + 1
+            raise InputError(f"{file_name}:{line}: {problem}")
+
+
+class TomlLines:
+    """Finds the line of a key, which the TOML parser does not report."""
+
+    def __init__(self, text: str, file_name: str) -> None:
+        self.file_name = file_name
+        self.lines = text.split("\n")
+        # The lines at which the tables of each list start, such as those of [[job]].
+        self.starts: dict[str, list[int]] = {}
+        for number, line in enumerate(self.lines):
+            if found := re.match(r"\s*\[\[\s*(\w+)\s*\]\]", line):
+                self.starts.setdefault(found[1], []).append(number)
+
+    def create_error(
+        self, number: int | None, key: str, message: str, kind: str = "job"
+    ) -> InputError:
+        """Return an error about a key of a job or another table, or of the file as a whole."""
+        starts = self.starts.get(kind, [])
+        first, last = 0, len(self.lines)
+        if number is not None and number < len(starts):
+            first = starts[number]
+            all_starts = (start for each in self.starts.values() for start in each)
+            last = min((start for start in all_starts if start > first), default=last)
+        name = rf"""["']?{re.escape(key)}["']?\s*"""
+        assignment = re.compile(rf"\s*({name}[=.]|\[\s*{kind}\s*\.\s*{name}\])")
+        line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
+        return InputError(f"{self.file_name}:{line + 1}: {message}")
+
+
+class TomlTable:
+    """A table of the file; its values are checked as they are read."""
+
+    def __init__(
+        self, values: dict[str, Any], lines: TomlLines, number: int | None, kind: str = "job"
+    ) -> None:
+        self.values, self.lines, self.number, self.kind = values, lines, number, kind
+
+    def create_error(self, key: str, message: str) -> InputError:
+        return self.lines.create_error(self.number, key, message, self.kind)
+
+    def read(
+        self,
+        fields: Sequence[Field],
+        *,
+        required: Iterable[str] = (),
+        lists: Iterable[str] = (),
+        read: Callable[..., dict[str, Any]] = read_fields,
+    ) -> dict[str, Any]:
+        """Return what the values mean, by the names of attributes; ``lists`` are other keys."""
+        self._check_keys([*(field.name for field in fields), *lists])
+        for key in required:
+            if key not in self.values:
+                raise self.create_error(key, f"{key} is missing")
+        return read(self.values, fields, lambda key, error: self.create_error(key, str(error)))
+
+    def _check_keys(self, keys: Sequence[str]) -> None:
+        for key in self.values:
+            if key not in keys:
+                known = ", ".join(keys)
+                close = get_close_matches(key, keys, n=1)
+                hint = f"did you mean {close[0]!r}? Keys are" if close else "keys are"
+                raise self.create_error(key, f"unknown key {describe_value(key)}; {hint}: {known}")

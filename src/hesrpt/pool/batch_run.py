@@ -12,13 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hesrpt.decisions.retention import Retention
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_end import REMOVED
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.pool.pool import Pool
 from hesrpt.scheduler.job_registry import ChangedJobsError, OnChange
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.pruning import Retention
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes, JobRecord
 from hesrpt.storage.state_directory import StateExistsError, holds_run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.kinds import KindMemory, LearnedRun
+from hesrpt.decisions.learning import KindMemory, LearnedRun
 from hesrpt.engines.engine import Engine
 from hesrpt.engines.registry import create_engine
 from hesrpt.errors import InputError

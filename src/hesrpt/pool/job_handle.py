@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.notebook_html import render_job
 from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError

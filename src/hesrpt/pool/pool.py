@@ -11,29 +11,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
-from hesrpt.decisions.retention import Retention
 from hesrpt.display.notebook_html import render_run
 from hesrpt.display.overview import RunOverview
 from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure, OnError
-from hesrpt.jobs.groups import Group, check_group_name, give_weight
 from hesrpt.jobs.job_end import JobEnd
-from hesrpt.jobs.job_spec import AfterFailure
-from hesrpt.jobs.server_limits import check_server_limits
+from hesrpt.jobs.job_spec import AfterFailure, Group, give_weight
+from hesrpt.jobs.schema import GROUP
 from hesrpt.policies import PolicyLike
 from hesrpt.pool.driver_setup import open_driver
 from hesrpt.pool.executor import PoolExecutor
 from hesrpt.pool.job_handle import Job, JobHandles
-from hesrpt.pool.python_jobs import (
-    JobIntake,
-    create_call_source,
-    create_executor_job,
-    create_map_job,
-    create_python_spec,
-    order_job,
-)
+from hesrpt.pool.python_jobs import JobIntake, create_executor_job, create_map_job
 from hesrpt.pool.waiting import (
     iterate_completed,
     shut_down_and_wait,
@@ -50,6 +41,7 @@ from hesrpt.scheduler.job_registry import JobRegistry, OnChange
 from hesrpt.scheduler.lifetime import Lease, start_driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.live_run import Snapshot
+from hesrpt.scheduler.pruning import Retention
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.storage.posix import require_posix
 from hesrpt.validation import check_positive
@@ -304,7 +296,7 @@ class Pool(PoolView):
         *,
         name: str | None = None,
         kind: str | None = None,
-        size: float | None = None,
+        size: float | str | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
         servers: int | None = None,
@@ -317,7 +309,7 @@ class Pool(PoolView):
         on_end: str | Sequence[str] = (),
         retries: int = 1,
         on_error: OnError = "raise",
-        timeout: float | None = None,
+        timeout: float | str | None = None,
         keep: bool = False,
     ) -> Job[T]:
         """Add a job that calls a function with each item; return at once.
@@ -335,7 +327,8 @@ class Pool(PoolView):
             Jobs of one kind learn from each other, also from earlier runs in the same state
             directory. Default: the name of the job.
         size
-            Seconds of work on one server. Default: learned while the job runs.
+            Seconds of work on one server, or a duration such as "2h". Default: learned while the
+            job runs.
         speedup
             How the job speeds up with servers, or the p of k^p. Default: learned.
         weight
@@ -365,7 +358,7 @@ class Pool(PoolView):
             What happens then: "raise" stops the job, which fails, and "keep" lets the other items
             go on. The job has failed at its end, and :attr:`Job.failures` lists the failed items.
         timeout
-            Seconds after which an item is stopped and counts as failed.
+            Seconds, or a duration, after which an item is stopped and counts as failed.
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
@@ -374,25 +367,30 @@ class Pool(PoolView):
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
             )
-        spec = create_python_spec(
-            name=str(getattr(function, "__name__", "job")) if name is None else name,
-            kind=kind,
-            size=size,
-            speedup=speedup,
-            weight=weight,
-            limits=check_server_limits(servers, min_servers, max_servers),
-            group=group,
-            resources=resources,
-        )
+        fields = {
+            "name": str(getattr(function, "__name__", "job")) if name is None else name,
+            "kind": kind,
+            "size": size,
+            "speedup": speedup,
+            "weight": weight,
+            "servers": servers,
+            "min_servers": min_servers,
+            "max_servers": max_servers,
+            "after": after,
+            "after_failure": after_failure,
+            "group": group,
+            "resources": resources,
+            "on_end": on_end,
+            "retries": retries,
+            "on_error": on_error,
+            "timeout": timeout,
+        }
         job = create_map_job(
-            order_job(spec, after=after, after_failure=after_failure, on_end=on_end),
             function,
             items,
+            fields,
             engine=self._driver.engine,
             read_ahead=self._driver.get_read_ahead,
-            retries=retries,
-            on_error=on_error,
-            timeout=timeout,
             keep=keep,
             has_journal=self._journal is not None,
         )
@@ -403,7 +401,7 @@ class Pool(PoolView):
         name: str = "executor",
         *,
         kind: str | None = None,
-        size: float | None = None,
+        size: float | str | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
         servers: int | None = None,
@@ -411,7 +409,7 @@ class Pool(PoolView):
         max_servers: int | None = None,
         group: str = "",
         resources: Mapping[str, float | str] | None = None,
-        timeout: float | None = None,
+        timeout: float | str | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         max_tasks_per_child: int | None = None,
@@ -427,7 +425,7 @@ class Pool(PoolView):
         name, kind, size, speedup, weight, servers, min_servers, max_servers, group, resources
             As for :meth:`map`.
         timeout
-            Seconds after which a call is stopped and counts as failed.
+            Seconds, or a duration, after which a call is stopped and counts as failed.
         initializer
             A callable that runs in each worker before the first call of this executor there. If it
             raises an error, the executor is broken: calls that have not ended fail with a
@@ -438,24 +436,26 @@ class Pool(PoolView):
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
         self._intake.check_open()
-        source = create_call_source(
-            self._driver.engine,
-            timeout=timeout,
+        fields = {
+            "name": name,
+            "kind": kind,
+            "size": size,
+            "speedup": speedup,
+            "weight": weight,
+            "servers": servers,
+            "min_servers": min_servers,
+            "max_servers": max_servers,
+            "group": group,
+            "resources": resources,
+            "timeout": timeout,
+        }
+        job, source = create_executor_job(
+            fields,
+            engine=self._driver.engine,
             initializer=initializer,
             initargs=initargs,
             max_tasks_per_child=max_tasks_per_child,
         )
-        spec = create_python_spec(
-            name=name,
-            kind=kind,
-            size=size,
-            speedup=speedup,
-            weight=weight,
-            limits=check_server_limits(servers, min_servers, max_servers),
-            group=group,
-            resources=resources,
-        )
-        job = create_executor_job(spec, source)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
@@ -498,7 +498,7 @@ class Pool(PoolView):
         self._change_group(group, lambda before: replace(before, is_paused=False))
 
     def _change_group(self, group: str, change: Callable[[Group], Group]) -> None:
-        if not check_group_name(group):
+        if not GROUP.read(group):
             raise InputError("must not be empty", argument="group")
         self._driver.change_group(group, change)
 

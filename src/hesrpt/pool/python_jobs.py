@@ -6,19 +6,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError
-from hesrpt.jobs.failures import OnError
 from hesrpt.jobs.fingerprints import fingerprint_function
-from hesrpt.jobs.groups import check_group_name
-from hesrpt.jobs.hooks import check_hooks
-from hesrpt.jobs.item_resources import check_resources
 from hesrpt.jobs.job_end import JobEnd
-from hesrpt.jobs.job_order import check_after
-from hesrpt.jobs.job_spec import AfterFailure, JobSpec
-from hesrpt.jobs.server_limits import ServerLimits
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.schema import FUNCTION_FIELDS, read_job
 from hesrpt.pool.job_handle import Job, JobHandles
 from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.calls import Caller
@@ -27,10 +22,8 @@ from hesrpt.scheduler.feasibility import explain_impossible
 from hesrpt.scheduler.job_registry import JobRegistry
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.python_source import PythonSource, ReadAhead
-from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.storage.journal_entries import Answer, JobRecord
-from hesrpt.validation import check_positive, check_whole_number
-from hesrpt.workload import SpeedupLike
+from hesrpt.validation import check_whole_number
 
 # --- every job: what can never start is refused, the others get their names ---------------------
 
@@ -114,69 +107,16 @@ def _join(batches: Sequence[Sequence[LiveJob]]) -> list[LiveJob]:
     return [job for batch in batches for job in batch]
 
 
-def create_python_spec(
-    *,
-    name: str,
-    kind: str | None,
-    size: float | None,
-    speedup: SpeedupLike | float | None,
-    weight: float,
-    limits: ServerLimits,
-    group: str = "",
-    resources: Mapping[str, float | str] | None = None,
-) -> JobSpec:
-    """Create the spec of a job from the arguments that ``map`` and ``executor`` share."""
-    if not isinstance(name, str) or not name:
-        raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
-    if kind is not None and (not isinstance(kind, str) or not kind):
-        raise InputError(f"must be a non-empty string, got {kind!r}", argument="kind")
-    return JobSpec(
-        name=name,
-        kind=kind or "",
-        size=None if size is None else check_positive("size", size),
-        speedup=None if speedup is None else _to_speedup(speedup),
-        weight=check_positive("weight", weight),
-        **limits._asdict(),
-        group=check_group_name(group),
-        resources=check_resources(resources or {}),
-        is_streamed=True,
-    )
-
-
-def order_job(
-    spec: JobSpec,
-    *,
-    after: str | Job[Any] | Iterable[str | Job[Any]],
-    after_failure: AfterFailure,
-    on_end: str | Sequence[str],
-) -> JobSpec:
-    """Return the spec of a job that waits for others, and says when it has ended."""
-    if after_failure not in get_args(AfterFailure):
-        raise InputError(
-            f"must be 'cancel' or 'release', got {after_failure!r}", argument="after_failure"
-        )
-    listed = [after] if isinstance(after, str | Job) else after
-    if not isinstance(listed, Iterable):
-        raise InputError(f"must be a list of jobs, got {listed!r}", argument="after")
-    names = [each.name if isinstance(each, Job) else each for each in listed]
-    return replace(
-        spec,
-        after=check_after(names),
-        after_failure=after_failure,
-        on_end=check_hooks(on_end) if on_end else (),
-    )
+# --- jobs that call Python functions ------------------------------------------------------------
 
 
 def create_map_job(
-    spec: JobSpec,
     function: Callable[[Any], Any],
     items: Iterable[Any],
+    fields: Mapping[str, object],
     *,
     engine: Engine,
     read_ahead: Callable[[], ReadAhead],
-    retries: int,
-    on_error: OnError,
-    timeout: float | None,
     keep: bool,
     has_journal: bool,
 ) -> LiveJob:
@@ -187,39 +127,31 @@ def create_map_job(
         raise InputError(f"must be iterable, got {items!r}", argument="items")
     if keep and not engine.can_keep_results:
         raise InputError("keep=True needs a cluster, where the results can stay")
-    if on_error not in get_args(OnError):
-        raise InputError(f"must be 'raise' or 'keep', got {on_error!r}", argument="on_error")
-    retries = check_whole_number("retries", retries, minimum=0)
-    spec = replace(
-        spec,
-        items=len(items) if isinstance(items, Sized) else None,
-        retries=retries,
-        on_error=on_error,
-    )
-    time_limit = None if timeout is None else check_positive("timeout", timeout)
+    values = _read_arguments(fields)
     source = PythonSource(
         engine.pack_function(function),
         items,
         pack_argument=engine.pack_argument,
         read_ahead=read_ahead,
-        timeout=time_limit,
+        timeout=values.pop("timeout", None),
         keep_results=keep,
         has_journal=has_journal,
     )
+    count = len(items) if isinstance(items, Sized) else None
+    spec = JobSpec(**values, items=count, is_streamed=True)
     fingerprint = fingerprint_function(function) if has_journal else b""
     return LiveJob(spec=spec, source=source, fingerprint=fingerprint)
 
 
-def create_call_source(
-    engine: Engine,
+def create_executor_job(
+    fields: Mapping[str, object],
     *,
-    timeout: float | None,
+    engine: Engine,
     initializer: Callable[..., object] | None,
     initargs: tuple[Any, ...],
     max_tasks_per_child: int | None,
-) -> CallSource:
-    """Create the source of an executor's job."""
-    time_limit = None if timeout is None else check_positive("timeout", timeout)
+) -> tuple[LiveJob, CallSource]:
+    """Create a job whose items are calls, and the source of these."""
     if initializer is not None and not callable(initializer):
         raise InputError(f"must be callable, got {initializer!r}", argument="initializer")
     if not isinstance(initargs, Iterable):
@@ -229,19 +161,19 @@ def create_call_source(
         max_tasks_per_child = check_whole_number(name, max_tasks_per_child, minimum=1)
         if not engine.can_replace_workers:
             raise InputError("needs the local engine: a cluster keeps its servers", argument=name)
+    values = _read_arguments(fields)
     caller = Caller(initializer, tuple(initargs), max_tasks_per_child)
-    return CallSource(engine, caller, time_limit)
+    source = CallSource(engine, caller, values.pop("timeout", None))
+    spec = JobSpec(**values, retries=0, is_streamed=True, is_executor=True)
+    return LiveJob(spec=spec, source=source, is_new=True), source
 
 
-def create_executor_job(spec: JobSpec, source: CallSource) -> LiveJob:
-    """Create a job whose items are calls."""
-    return LiveJob(spec=replace(spec, retries=0, is_executor=True), source=source, is_new=True)
-
-
-def _to_speedup(speedup: SpeedupLike | float) -> Speedup:
-    if not isinstance(speedup, int | float):
-        return as_speedup(speedup)
-    try:
-        return PowerLaw(speedup)
-    except InputError as error:  # about p
-        raise InputError(error.problem, argument="speedup") from None
+def _read_arguments(fields: Mapping[str, object]) -> dict[str, Any]:
+    """Return what arguments of ``map`` and ``executor`` mean; None stands for a default."""
+    given = {key: value for key, value in fields.items() if value is not None or key == "name"}
+    after = given.get("after", ())
+    if isinstance(after, Iterable) and not isinstance(after, str):
+        given["after"] = [job.name if isinstance(job, Job) else job for job in after]
+    elif isinstance(after, Job):
+        given["after"] = after.name
+    return read_job(given, FUNCTION_FIELDS, lambda _, error: error)

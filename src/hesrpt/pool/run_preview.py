@@ -12,7 +12,7 @@ from pathlib import Path
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
 from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
-from hesrpt.decisions.kinds import KindMemory
+from hesrpt.decisions.learning import KindMemory
 from hesrpt.engines.local.cores import count_cores
 from hesrpt.jobs.job_end import JobState
 from hesrpt.jobs.job_spec import JobSpec

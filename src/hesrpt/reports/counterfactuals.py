@@ -32,9 +32,8 @@ from hesrpt.decisions.events import (
     Start,
 )
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.display.escaping import escape
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
-from hesrpt.jobs.job_spec import NOTHING_KNOWN, JobSpec
+from hesrpt.display.console import escape
+from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
 from hesrpt.scheduler.run_history import RunHistory
 from hesrpt.speedups import PowerLaw, Speedup

@@ -10,22 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
-from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
 from hesrpt.jobs.job_end import JobState, get_job_state
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, HookCall, JobSpec, read_groups
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.run_history import (
-    MAX_TIMED_ITEMS,
-    POLICY_CHANGED,
-    ItemTiming,
-    RunHistory,
-)
+from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, POLICY_CHANGED, ItemTiming, RunHistory
 from hesrpt.storage.job_names import name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import WHOLE_POOL, JobRecord, Request

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from hesrpt.jobs.command_template import write_braces_once
 from hesrpt.jobs.job_end import ENDED
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.placeholders import write_braces_once
 
 
 def create_job_values(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.jobs.item_resources import describe_shortage
 from hesrpt.scheduler.driver import Driver

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from hesrpt.jobs.groups import Group, read_groups
+from hesrpt.jobs.job_spec import Group, read_groups
 from hesrpt.reports.counterfactuals import MAX_JOBS, describe_obstacle
 from hesrpt.scheduler.run_history import (
     MAX_TIMED_ITEMS,

@@ -13,12 +13,11 @@ from contextlib import ExitStack, suppress
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
-from hesrpt.decisions.kinds import KindMemory
-from hesrpt.decisions.retention import Retention
+from hesrpt.decisions.learning import KindMemory
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.errors import InputError, StateError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_end import STOPPED, JobEnd
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group
 from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.inbox import AddJobs, Inbox
@@ -33,7 +32,7 @@ from hesrpt.scheduler.messages import (
     Message,
     MessageQueue,
 )
-from hesrpt.scheduler.pruning import Pruner
+from hesrpt.scheduler.pruning import Pruner, Retention
 from hesrpt.scheduler.python_source import ReadAhead
 from hesrpt.scheduler.step_loop import StepLoop, SubmittedJobs
 from hesrpt.scheduler.watches import Watch

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_order import describe_cycle, find_cycle
+from hesrpt.jobs.job_spec import describe_cycle, find_cycle
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.earlier_items import EarlierItems
 from hesrpt.storage.job_names import choose_free_name

@@ -10,9 +10,8 @@ from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_end import DONE, JobEnd, JobState, get_job_state
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions
 from hesrpt.scheduler.run_history import ItemTiming

@@ -42,16 +42,22 @@ from hesrpt.decisions.events import (
     Suspend,
     WeightChanged,
 )
-from hesrpt.decisions.kinds import KindMemory
+from hesrpt.decisions.learning import KindMemory
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
 from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.engines.gpu_variables import choose_gpu_variables
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure, describe_losses
-from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.jobs.item_resources import GPU
 from hesrpt.jobs.job_end import REQUESTED, STOPPED, JobEnd
-from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
+from hesrpt.jobs.job_spec import (
+    PLAIN_GROUP,
+    Group,
+    explain_useless_retry,
+    read_groups,
+    sort_by_order,
+    write_groups,
+)
 from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.scheduler.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.scheduler.live_job import LiveJob
@@ -80,12 +86,7 @@ from hesrpt.scheduler.steering import (
 )
 from hesrpt.scheduler.waiting_warnings import WaitingWarner
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import (
-    Answer,
-    FailedAttempt,
-    FinishedItem,
-    Request,
-)
+from hesrpt.storage.journal_entries import Answer, FailedAttempt, FinishedItem, Request
 from hesrpt.storage.logs import LogPaths, get_log_paths, mark_attempt
 from hesrpt.storage.run_progress import RunProgress
 

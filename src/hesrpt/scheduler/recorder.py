@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from hesrpt.decisions.kinds import LearnedRun
-from hesrpt.jobs.hooks import HookCall
+from hesrpt.decisions.learning import LearnedRun
+from hesrpt.jobs.job_spec import HookCall
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import (
     WHOLE_POOL,

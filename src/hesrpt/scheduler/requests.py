@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import read_groups
 from hesrpt.jobs.job_end import describe_end
-from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import JobSpec, explain_useless_retry, read_groups, sort_by_order
 from hesrpt.storage.job_names import describe_names, name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind

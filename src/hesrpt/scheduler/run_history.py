@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.jobs.groups import Group
+from hesrpt.jobs.job_spec import Group
 from hesrpt.policies import PolicyLike
 from hesrpt.speedups import Speedup
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from hesrpt.decisions.calibrator import Calibrator
-from hesrpt.decisions.kinds import KindMemory, LearnedRun
+from hesrpt.decisions.allocation import Calibrator
+from hesrpt.decisions.learning import KindMemory, LearnedRun
 from hesrpt.jobs.job_spec import JobSpec, Prior
 from hesrpt.policies import Calibration
 from hesrpt.scheduler.live_job import LiveJob

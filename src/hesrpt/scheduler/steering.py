@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import Group
 from hesrpt.jobs.job_end import ENDED, JobState, describe_end
+from hesrpt.jobs.job_spec import Group
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.journal_entries import Request
 

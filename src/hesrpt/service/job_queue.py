@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_end import ENDED, JobEnd
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob

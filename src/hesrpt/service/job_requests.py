@@ -11,9 +11,8 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.jobs.jobs_file import parse_jobs
+from hesrpt.jobs.jobs_file import TomlLines, parse_jobs
 from hesrpt.jobs.text import describe_value
-from hesrpt.jobs.toml_tables import TomlLines
 from hesrpt.service.item_limits import LimitedItemReader
 
 # The longest name that is made from a command.
@@ -32,8 +31,11 @@ class _Places(TomlLines):
     def create_error(
         self, number: int | None, key: str, message: str, kind: str = "job"
     ) -> InputError:
-        place = f"jobs[{number}]: " if self._count > 1 else ""
-        return InputError(f"{place}{message}")
+        if self._count > 1:
+            return InputError(f"jobs[{number}]: {message}")
+        if message.startswith(f"{key} "):  # the command line names its option instead
+            return InputError(message.removeprefix(f"{key} "), argument=key)
+        return InputError(message)
 
 
 def read_json(body: bytes) -> Any:

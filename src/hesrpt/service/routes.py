@@ -11,8 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.groups import Group
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import Group, JobSpec
 from hesrpt.jobs.text import describe_value
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service import api_examples

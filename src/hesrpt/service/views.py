@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
+from hesrpt.jobs.command_template import write_braces_once
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
-from hesrpt.jobs.job_spec import PRIOR_P, JobSpec
-from hesrpt.jobs.placeholders import write_braces_once
+from hesrpt.jobs.job_spec import PRIOR_P, HookCall, JobSpec
 from hesrpt.reports.job_values import create_job_values, write_command
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob

@@ -13,7 +13,7 @@ from typing import Literal
 
 import uvicorn
 
-from hesrpt.decisions.warm_up import warm_up
+from hesrpt.decisions.core import warm_up
 from hesrpt.errors import InputError
 from hesrpt.files import write_text
 from hesrpt.pool.batch_run import RunOptions

@@ -11,18 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt._version import __version__
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import STOPPED
 from hesrpt.storage.item_keys import KeyPlace
 from hesrpt.storage.job_names import describe_names
-from hesrpt.storage.journal_database import (
-    Database,
-    create_database,
-    take_over,
-    write_value,
-)
+from hesrpt.storage.journal_database import Database, create_database, take_over, write_value
 from hesrpt.storage.journal_entries import (
     Answer,
     Changes,

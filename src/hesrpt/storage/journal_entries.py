@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from hesrpt.decisions.kinds import LearnedRun
+from hesrpt.decisions.learning import LearnedRun
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.job_end import REQUESTED, JobEnd, JobState, get_job_state
-from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_spec import HookCall, JobSpec
 from hesrpt.speedups import Speedup
 
 

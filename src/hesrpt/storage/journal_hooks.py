@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 
-from hesrpt.jobs.hooks import HookCall
+from hesrpt.jobs.job_spec import HookCall
 from hesrpt.storage.journal_database import Database
 
 _COLUMNS = "number, job, target, facts, attempts, error"
