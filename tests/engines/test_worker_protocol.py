@@ -26,8 +26,8 @@ import pytest
 from support.local_engine import split_outcomes
 
 from hesrpt.engines.engine import Outcome, PythonTasks
+from hesrpt.engines.local import item_processes, worker
 from hesrpt.engines.local import local_engine as local
-from hesrpt.engines.local import process_table, worker, worker_process
 from hesrpt.engines.local.channel import Channel, Message, close_all
 from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.supervisor import GoneReport
@@ -187,11 +187,11 @@ class ModelSupervision:
 @pytest.fixture(autouse=True)
 def _model(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=CLOCK.monotonic)
-    for module in (local, process_table, worker_process):
+    for module in (local, item_processes):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(worker, "read_clock", CLOCK.monotonic)
     monkeypatch.setattr(local, "GRACE_SECONDS", 0.0)  # closing need not wait for workers
-    monkeypatch.setattr(process_table, "Supervision", ModelSupervision)
+    monkeypatch.setattr(local, "Supervision", ModelSupervision)
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.job_state import JobState, get_job_state
+from hesrpt.pickling import Pickled
 from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions
 from hesrpt.scheduler.run_history import ItemTiming

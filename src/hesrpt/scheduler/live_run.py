@@ -44,9 +44,15 @@ from hesrpt.decisions.events import (
 )
 from hesrpt.decisions.kinds import KindMemory
 from hesrpt.decisions.predecessors import was_cancelled_by_other
-from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
-from hesrpt.engines.gpu_variables import choose_gpu_variables
+from hesrpt.engines.engine import (
+    Engine,
+    FinishedItems,
+    Outcome,
+    Task,
+    choose_gpu_variables,
+    reserve,
+)
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups

@@ -2,20 +2,27 @@
 
 A message is a *head*, a tuple of plain values, and a *body*, any number of bytes. It may carry file
 descriptors. If the other process dies in the middle of a message, the part received is discarded.
+A large value is written to a file without a path, in memory, which the other process maps: nothing
+of it goes through the socket.
 
 This module runs in processes that must start quickly, so it imports nothing else of the project.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
+import mmap
 import os
+import resource
+import select
 import socket
 import struct
+import weakref
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -232,3 +239,76 @@ def close_all(fds: Sequence[int]) -> None:
     """Close file descriptors."""
     for fd in fds:
         os.close(fd)
+
+
+def wait_for(
+    sources: Sequence[int | None], timeout: float | None, channels: Sequence[Channel] = ()
+) -> set[int | None]:
+    """Return the file descriptors that are readable, after waiting for one.
+
+    Those of channels are also returned if there is room for what they have to send.
+    """
+    poll = select.poll()
+    for source in sources:
+        if source is not None:
+            poll.register(source, select.POLLIN)
+    for channel in channels:
+        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.has_outgoing else 0))
+    return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}
+
+
+# --- large values in files ------------------------------------------------------------------------
+
+#: Values that are larger than this are shared in files, in bytes.
+LARGE_BYTES = 2**20
+# A mapped file stays open. If more files are mapped than this, or than this fraction of all that
+# may be open, others are copied.
+_MAX_MAPPED, _MAPPED_FRACTION = 200, 1 / 4
+
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def create_shared_file(name: str) -> int:
+    """Create a file without a path, to be shared with other processes; return its descriptor."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # some sandboxes forbid it
+            return os.memfd_create(name)
+    import tempfile  # which takes long to import
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def write_shared_file(pieces: Iterable[bytes | memoryview]) -> int:
+    """Write a value to a new file; return its descriptor."""
+    fd = create_shared_file("hesrpt-value")
+    try:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_shared_file(fd: int) -> bytes | memoryview:
+    """Return the value in a file, and close the descriptor."""
+    try:
+        if len(_mapped) < _count_mappable():
+            with contextlib.suppress(OSError):  # there are too many open files
+                content = mmap.mmap(fd, os.fstat(fd).st_size, access=mmap.ACCESS_READ)
+                _mapped.add(content)
+                return memoryview(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(fd)
+
+
+def _count_mappable() -> float:
+    """Return how many files may be mapped at a time."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_MAPPED if limit < 0 else min(_MAX_MAPPED, limit * _MAPPED_FRACTION)

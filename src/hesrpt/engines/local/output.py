@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from hesrpt.engines.local.shared_files import create_shared_file
+from hesrpt.engines.local.channel import create_shared_file
 from hesrpt.storage.logs import LogPaths, limit_log, limit_output, open_log
 
 

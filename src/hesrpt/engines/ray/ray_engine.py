@@ -17,13 +17,18 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
-from hesrpt.engines.engine import CommandTask, Engine, Outcome, Task, pickle_value
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
-from hesrpt.engines.ray.actors import Actor, Batch, Reply
-from hesrpt.engines.ray.connection import connect, disconnect, is_connected
-from hesrpt.engines.ray.fleet import Fleet
+from hesrpt.engines.engine import (
+    CommandTask,
+    Engine,
+    Outcome,
+    Task,
+    check_server_resources,
+    pickle_value,
+)
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.engines.ray.cluster import connect, disconnect, is_connected
+from hesrpt.engines.ray.fleet import Actor, Batch, Fleet, Reply
 from hesrpt.engines.ray.server import ItemReport
-from hesrpt.engines.server_resources import check_resources
 from hesrpt.errors import InputError
 from hesrpt.storage.logs import limit_log, open_log
 
@@ -72,7 +77,7 @@ class RayEngine(Engine):
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        bundle = check_resources({"CPU": 1} if resources is None else resources)
+        bundle = check_server_resources({"CPU": 1} if resources is None else resources)
         if runtime_env is not None and not isinstance(runtime_env, Mapping):
             raise InputError(f"must be a dictionary, got {runtime_env!r}", argument="runtime_env")
         self._cluster_address = connect(address)

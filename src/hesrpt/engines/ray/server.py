@@ -16,16 +16,20 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
-from hesrpt.engines.call_reports import CallReport, call_with_log, time_call
 from hesrpt.engines.engine import CommandTask
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, dump_result
-from hesrpt.engines.local.attempts import Attempt
-from hesrpt.engines.local.command_process import CommandProcess, CommandStartError
+from hesrpt.engines.item_reports import (
+    NO_DETAILS,
+    CallReport,
+    ErrorDetails,
+    call_with_log,
+    dump_result,
+    time_call,
+)
+from hesrpt.engines.local.item_processes import Attempt, CommandProcess, CommandStartError
 from hesrpt.engines.local.output import flush_output, read_end
 from hesrpt.engines.local.processes import build_environment, create_mark
-from hesrpt.engines.local.supervision import Supervision
+from hesrpt.engines.local.supervision import Supervision, choose_threads
 from hesrpt.engines.local.supervisor import GoneReport
-from hesrpt.engines.local.threads import choose_threads
 from hesrpt.jobs.text import describe_value
 
 # Of an item's output, at most this many bytes are sent back: the last ones.

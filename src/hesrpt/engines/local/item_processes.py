@@ -1,32 +1,117 @@
-"""The scheduler's side of a worker: the batches it was given, and its answers."""
+"""The scheduler's side of the processes that run items: workers and their batches, and commands."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from hesrpt.engines.engine import PackedFunction
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
-from hesrpt.engines.local.attempts import describe_end
-from hesrpt.engines.local.batches import Batch
-from hesrpt.engines.local.channel import Channel, close_all, duplicate_all
-from hesrpt.engines.local.launching import build_python_command
-from hesrpt.engines.local.output import create_capture_file, move_output
-from hesrpt.engines.local.shared_files import Pickled, read_shared_file
-from hesrpt.engines.local.supervision import Supervision
+from hesrpt.engines.engine import CommandTask, PackedFunction, PythonTasks, Task
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.engines.local.channel import Channel, close_all, duplicate_all, read_shared_file
+from hesrpt.engines.local.output import (
+    add_last_lines,
+    create_capture_file,
+    finish_log,
+    move_output,
+    open_output,
+)
+from hesrpt.engines.local.supervision import Supervision, build_python_command
 from hesrpt.engines.local.supervisor import GoneReport
 from hesrpt.engines.local.worker import GATHER_SECONDS
-from hesrpt.pickling import dump_arguments
+from hesrpt.pickling import Pickled, dump_arguments
 from hesrpt.storage.logs import limit_log, limit_output
+
+_numbers = count(1)
+
+
+class Batch:
+    """Items that wait for a worker, or that a worker has.
+
+    A worker answers for the items in their order. Each of its answers names the batch by its
+    number, and the place of the first item that it answers for.
+    """
+
+    servers = 1
+
+    def __init__(self, job: str, tasks: PythonTasks) -> None:
+        self.job, self.tasks = job, tasks
+        self.number = next(_numbers)
+        self.token = b""  # that its worker takes before it starts an item
+        self.is_single = len(tasks) == 1  # whether the worker was given one item
+        self.answered = 0  # how many of its items have been answered for
+        self.stopped: set[int] = set()  # items that are reported only if they are done
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether its items hold resources besides a server."""
+        return self.tasks.holds_resources
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What its worker must have in its environment."""
+        return self.tasks.variables
+
+    @property
+    def unanswered(self) -> Sequence[int]:
+        """The items that have not been answered for."""
+        return self.tasks.numbers[self.answered :]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all items have been answered for."""
+        return self.answered == len(self.tasks)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether items were stopped that have not been answered for."""
+        return bool(self.stopped) and not self.stopped.isdisjoint(self.unanswered)
+
+    def stop(self, items: Collection[int]) -> bool:
+        """Stop items that have not been answered for; return whether there are any."""
+        found = set(items).intersection(self.unanswered)
+        self.stopped |= found
+        return bool(found)
+
+    def answer(self, place: int, count: int) -> Sequence[int] | None:
+        """Return the items of an answer; None if it is not the answer that comes next."""
+        if place != self.answered or place + count > len(self):
+            return None
+        self.answered += count
+        return self.tasks.numbers[place : self.answered]
+
+    def cut(self, count: int) -> Batch | None:
+        """Remove the last items, which have not started; return those that were not stopped."""
+        if count == 0:
+            return None
+        size = len(self) - count
+        tasks, self.tasks = self.tasks.slice(size, len(self)), self.tasks.slice(0, size)
+        return Batch(self.job, tasks).remove(self.stopped)
+
+    def remove(self, items: Collection[int]) -> Batch | None:
+        """Return the batch without some items, given that no worker has it; None if it is empty."""
+        removed = set(items).intersection(self.tasks.numbers) if items else items
+        if not removed:
+            return self
+        if len(removed) == len(self):
+            return None
+        return Batch(self.job, self.tasks.without(removed))
+
 
 # If a worker answers for no item for this long, in seconds, what waits behind it goes to others.
 _PATIENCE_SECONDS = 0.05
@@ -331,3 +416,180 @@ def _duplicate(fd: int) -> int:
         return os.dup(fd)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One start of an item, which may be stopped and started again."""
+
+    job: str
+    item: int
+    task: Task
+    is_stopped: bool = False  # reported only if it is done nevertheless
+    is_suspended: bool = False  # it goes on, or starts, only when it is resumed
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The job and the number of the item."""
+        return self.job, self.item
+
+
+def describe_end(status: int | None) -> str:
+    """Describe the exit status of a process, as of ``os.waitpid``."""
+    if status is None:
+        return "killed"
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by signal {-code}, {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"ended by signal {-code}"
+
+
+class CommandStartError(Exception):
+    """A command could not be started."""
+
+
+class CommandProcess:
+    """A command, and the file with its output.
+
+    Raises CommandStartError if the supervisor cannot be asked to start it.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        attempt: Attempt,
+        supervision: Supervision,
+        *,
+        servers: int = 1,
+        threads: int = 1,
+        cores: Sequence[int] = (),
+    ) -> None:
+        assert isinstance(attempt.task, CommandTask)
+        self.number, self.attempt, self.task = number, attempt, attempt.task
+        self.servers, self.cores = servers, cores
+        self.pid: int | None = None  # not known at first
+        self.is_busy = True  # whether it holds its servers
+        self.is_ending = False  # whether it is to be killed
+        self.error: str | None = None  # why it is to be killed
+        self.details = NO_DETAILS  # of this error
+        self.started = time.monotonic()  # later by as long as it was suspended
+        self.suspended_at: float | None = None  # None: it is not suspended
+        task = self.task
+        try:
+            self.output = open_output(task.log)
+        except OSError as error:
+            raise _explain(error) from None
+        self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
+        fds: list[int] = []
+        try:
+            fds.extend(os.dup(self.output.fileno()) for _ in range(2))
+            if task.stdin is not None:
+                fds.append(_create_input(os.fsencode(task.stdin)))
+            command = task.command
+            supervision.start(
+                number,
+                (*task.shell, "-c", command) if isinstance(command, str) else command,
+                fds=fds,
+                directory=task.directory,
+                has_input=task.stdin is not None,
+                input_file=task.stdin_file,
+                variables=task.variables,
+                cores=cores,
+                threads=threads,
+            )
+        except OSError as error:
+            close_all(fds)
+            self.output.close()
+            raise _explain(error) from None
+        except ValueError as error:
+            self.output.close()
+            raise CommandStartError(f"cannot be started: {error}") from None
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether it holds resources besides its servers."""
+        return self.task.holds_resources
+
+    @property
+    def stopped_job(self) -> str | None:
+        """Its job, if it was stopped."""
+        return self.attempt.job if self.attempt.is_stopped else None
+
+    @property
+    def deadline(self) -> float:
+        """When the command exceeds its time limit, on the monotonic clock."""
+        if self.is_ending or self.task.timeout is None or self.suspended_at is not None:
+            return inf
+        return self.started + self.task.timeout
+
+    def expire(self) -> None:
+        """Record why the command is killed at its deadline."""
+        assert self.task.timeout is not None
+        self.error, self.details = create_timeout_report(self.task.timeout)
+
+    def describe_failure(self, report: GoneReport) -> str | None:
+        """Return why the command failed, with the last lines of its output; None if it did not."""
+        if report.error is not None:
+            return f"cannot be started: {report.error}"
+        if report.status == 0 and self.error is None:
+            return None
+        error = self.error or describe_end(report.status)
+        return add_last_lines(error, self.output, skip=self._earlier)
+
+    def limit_output(self) -> None:
+        """Cut its output if that has become too large."""
+        with contextlib.suppress(OSError):
+            self._earlier = max(self._earlier - limit_output(self.output.fileno()), 0)
+
+    def measure_seconds(self, report: GoneReport) -> float:
+        """Return how long the command itself ran, without the time while it was suspended."""
+        ended = report.ended or time.monotonic()
+        return max(min(ended, self.suspended_at or inf) - self.started, 0.0)
+
+    def suspend(self) -> None:
+        """Record that the command is suspended: it needs no servers, and its clock stands still."""
+        self.servers, self.cores, self.suspended_at = 0, (), time.monotonic()
+
+    def go_on(self, servers: int) -> None:
+        """Record that the command is no longer suspended."""
+        assert self.suspended_at is not None
+        self.servers = servers
+        self.started += time.monotonic() - self.suspended_at
+        self.suspended_at = None
+
+    def close(self) -> None:
+        """Close its output, and remove its log if that is empty."""
+        self.close_files()
+        if self.task.log is not None:
+            finish_log(self.task.log)
+
+    def close_files(self) -> None:
+        """Close its output, and do nothing else."""
+        self.output.close()
+
+
+def _create_input(text: bytes) -> int:
+    """Return the descriptor of a file without a name that holds a text."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("stdin")
+    else:
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    unwritten = memoryview(text)
+    while unwritten:
+        unwritten = unwritten[os.write(fd, unwritten) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _explain(error: OSError) -> Exception:
+    """Return what to raise if the output of a command cannot be opened."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return error  # the command can start later
+    return CommandStartError(f"its input or output cannot be written: {error}")
