@@ -67,7 +67,7 @@ def test_time_limit_stands_still(tmp_path: Path) -> None:
     with open_engine(servers=2) as engine:
         start_writers(engine, tmp_path, timeout=60.0)
         engine.suspend("writers", 0)
-        (command,) = engine._table.commands
+        (command,) = engine.commands
         assert command.suspended_at is not None
         command.started -= 100.0  # as if it had been suspended for 100 seconds
         command.suspended_at -= 100.0

@@ -164,7 +164,8 @@ class ModelSupervision:
         close_all(fds[:2])
         self.workers[number] = GatedWorker(fds[2:])
 
-    def kill(self, number: int) -> None:
+    def request(self, kind: str, number: int) -> None:
+        assert kind == "kill"
         if number in self.workers and number not in self.dying:
             self.dying.append(number)
 
@@ -209,7 +210,7 @@ class Run:
 
     @property
     def supervision(self) -> ModelSupervision:
-        return self.engine._table.supervision  # type: ignore[return-value]
+        return self.engine.supervision  # type: ignore[return-value]
 
     def start(self, job: str, items: Sequence[int]) -> None:
         names = [self.engine.pack_argument(f"{job} {item}") for item in items]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from hesrpt.engines.engine import CommandTask, PackedFunction, PythonTasks, Task
+from hesrpt.engines.engine import CommandTask, PackedFunction, PythonTasks
 from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
-from hesrpt.engines.local.channel import Channel, close_all, duplicate_all, read_shared_file
+from hesrpt.engines.local.channel import (
+    Channel,
+    close_all,
+    duplicate_all,
+    is_about_open_files,
+    read_shared_file,
+    write_shared_file,
+)
 from hesrpt.engines.local.output import (
     add_last_lines,
     create_capture_file,
@@ -48,6 +52,8 @@ class Batch:
 
     def __init__(self, job: str, tasks: PythonTasks) -> None:
         self.job, self.tasks = job, tasks
+        self.variables = tasks.variables  # that its worker must have in its environment
+        self.holds_resources = tasks.holds_resources  # besides a server
         self.number = next(_numbers)
         self.token = b""  # that its worker takes before it starts an item
         self.is_single = len(tasks) == 1  # whether the worker was given one item
@@ -56,16 +62,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.tasks)
-
-    @property
-    def holds_resources(self) -> bool:
-        """Whether its items hold resources besides a server."""
-        return self.tasks.holds_resources
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """What its worker must have in its environment."""
-        return self.tasks.variables
 
     @property
     def unanswered(self) -> Sequence[int]:
@@ -160,8 +156,8 @@ class WorkerProcess:
         self.error: str | None = None  # why it is to be killed while it runs an item
         self.details = NO_DETAILS  # of this error
         self.busy_since = inf  # since when it has been busy without an answer
-        self._is_slow = False  # whether what waited behind the running item was withdrawn
-        self._stop_by = inf  # when to kill it, because items were stopped that may be running
+        self.is_slow = False  # whether what waited behind the running item was withdrawn
+        self.stop_by = inf  # when to kill it, because items were stopped that may be running
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
@@ -214,8 +210,8 @@ class WorkerProcess:
         return (
             len(self.batches) == 1
             and not self.is_ending
-            and not self._is_slow
-            and self._stop_by == inf
+            and not self.is_slow
+            and self.stop_by == inf
         )
 
     @property
@@ -232,7 +228,7 @@ class WorkerProcess:
         # First what may fail because there are too many open files.
         copies = duplicate_all(function.all_fds) if is_new else []
         if not self.batches:
-            self.busy_since, self._is_slow = time.monotonic(), False
+            self.busy_since, self.is_slow = time.monotonic(), False
         if is_new:
             self._functions.add(function.number)
             head = ("function", function.number, function.path, function.file is not None)
@@ -255,20 +251,6 @@ class WorkerProcess:
         unstarted = [batch.cut(counts[batch.token[0]]) for batch in self.batches]
         self._remove_ended()
         return [batch for batch in unstarted if batch is not None]
-
-    @property
-    def runs_stopped_item(self) -> bool:
-        """Whether the item was stopped that it has started last. All others were withdrawn."""
-        last = self.batches[-1] if self.batches else None
-        return last is not None and last.tasks.numbers[-1] in last.stopped
-
-    def stop_soon(self) -> None:
-        """Let it answer for what is done before it is killed."""
-        self._stop_by = time.monotonic() + GRACE_SECONDS
-
-    def lose_patience(self) -> None:
-        """Note that what it runs takes long."""
-        self._is_slow = True
 
     def forget(self, function: int) -> None:
         """Let the worker release a function."""
@@ -294,17 +276,18 @@ class WorkerProcess:
             return self.busy_since + _START_SECONDS
         timeout = self.batches[0].tasks.timeout
         if timeout is None or self.channel.has_partial_message:
-            return self._stop_by
+            return self.stop_by
         # The running item may have started after others whose results were not sent yet.
         gathering = 0.0 if self.batches[0].is_single else GATHER_SECONDS
-        return min(self._stop_by, self.busy_since + gathering + timeout)
+        return min(self.stop_by, self.busy_since + gathering + timeout)
 
     @property
     def patience_end(self) -> float:
         """When to withdraw what waits behind the running item."""
-        has_one_item = sum(len(batch) - batch.answered for batch in self.batches) <= 1
-        if has_one_item or not self.is_ready or self._is_slow or self.is_ending:
+        if not self.batches or not self.is_ready or self.is_slow or self.is_ending:
             return inf
+        if len(self.batches) == 1 and self.batches[0].answered == len(self.batches[0]) - 1:
+            return inf  # nothing waits
         return self.busy_since + _PATIENCE_SECONDS
 
     def expire(self) -> None:
@@ -313,7 +296,7 @@ class WorkerProcess:
             self._has_left, self._exit_by = True, inf
         elif not self.is_ready:
             self.is_late = True
-        elif self._stop_by > time.monotonic():
+        elif self.stop_by > time.monotonic():
             timeout = self.batches[0].tasks.timeout
             assert timeout is not None
             self.error, self.details = create_timeout_report(timeout)
@@ -355,7 +338,7 @@ class WorkerProcess:
             self.error = "something was written to the connection of its worker"
             self.has_to_end = True
         if replies:
-            self.busy_since, self._is_slow = time.monotonic(), False
+            self.busy_since, self.is_slow = time.monotonic(), False
             self._remove_ended()
         if is_gone:
             self.unstarted = self.withdraw()
@@ -374,7 +357,7 @@ class WorkerProcess:
         """Remove batches that it has answered for."""
         self.batches = deque(batch for batch in self.batches if not batch.has_ended)
         if not self.stopped_jobs:
-            self._stop_by = inf
+            self.stop_by = inf
 
     def describe_failure(self, report: GoneReport) -> str:
         """Return why the running item failed."""
@@ -382,7 +365,7 @@ class WorkerProcess:
             return self.error
         if self._has_left and report.status == signal.SIGKILL:
             return "the process left the scheduler (by exec, for instance) before the item ended"
-        return f"the process ended ({describe_end(report.status)}) before the item did"
+        return f"the process ended ({report.describe_end()}) before the item did"
 
     # --- output ---------------------------------------------------------------------------------
 
@@ -400,14 +383,12 @@ class WorkerProcess:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Release it after its end."""
-        self.close_files()
-
     def close_files(self) -> None:
         """Close its connection, and the files that it shares."""
         self.channel.close()
         close_all((*self._tokens, self._capture))
+
+    close = close_files
 
 
 def _duplicate(fd: int) -> int:
@@ -421,65 +402,34 @@ def _duplicate(fd: int) -> int:
 # --- commands -------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Attempt:
-    """One start of an item, which may be stopped and started again."""
-
-    job: str
-    item: int
-    task: Task
-    is_stopped: bool = False  # reported only if it is done nevertheless
-    is_suspended: bool = False  # it goes on, or starts, only when it is resumed
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The job and the number of the item."""
-        return self.job, self.item
-
-
-def describe_end(status: int | None) -> str:
-    """Describe the exit status of a process, as of ``os.waitpid``."""
-    if status is None:
-        return "killed"
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"ended by signal {-code}, {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"ended by signal {-code}"
-
-
 class CommandStartError(Exception):
     """A command could not be started."""
 
 
 class CommandProcess:
-    """A command, and the file with its output.
+    """One attempt to run a command: it waits for servers, and then is a process with its output."""
 
-    Raises CommandStartError if the supervisor cannot be asked to start it.
-    """
+    is_busy = True
 
-    def __init__(
-        self,
-        number: int,
-        attempt: Attempt,
-        supervision: Supervision,
-        *,
-        servers: int = 1,
-        threads: int = 1,
-        cores: Sequence[int] = (),
-    ) -> None:
-        assert isinstance(attempt.task, CommandTask)
-        self.number, self.attempt, self.task = number, attempt, attempt.task
-        self.servers, self.cores = servers, cores
+    def __init__(self, job: str, item: int, task: CommandTask, servers: int = 1) -> None:
+        self.job, self.item, self.task, self.servers = job, item, task, servers
+        self.key = job, item
+        self.holds_resources = task.holds_resources  # besides servers
+        self.is_stopped = False  # reported only if it is done nevertheless
+        self.is_suspended = False  # it goes on, or starts, only when it is resumed
+        self.number = 0  # until it starts
         self.pid: int | None = None  # not known at first
-        self.is_busy = True  # whether it holds its servers
+        self.cores: Sequence[int] = ()  # to which it is pinned
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed
         self.details = NO_DETAILS  # of this error
-        self.started = time.monotonic()  # later by as long as it was suspended
-        self.suspended_at: float | None = None  # None: it is not suspended
+        self.started = inf  # later by as long as it was suspended
+        self.suspended_at: float | None = None  # None: it runs
+
+    def start(
+        self, number: int, supervision: Supervision, *, threads: int, cores: Sequence[int] = ()
+    ) -> None:
+        """Let the supervisor start it; raise CommandStartError if that is impossible."""
         task = self.task
         try:
             self.output = open_output(task.log)
@@ -490,7 +440,8 @@ class CommandProcess:
         try:
             fds.extend(os.dup(self.output.fileno()) for _ in range(2))
             if task.stdin is not None:
-                fds.append(_create_input(os.fsencode(task.stdin)))
+                fds.append(write_shared_file([os.fsencode(task.stdin)]))
+                os.lseek(fds[-1], 0, os.SEEK_SET)
             command = task.command
             supervision.start(
                 number,
@@ -510,16 +461,7 @@ class CommandProcess:
         except ValueError as error:
             self.output.close()
             raise CommandStartError(f"cannot be started: {error}") from None
-
-    @property
-    def holds_resources(self) -> bool:
-        """Whether it holds resources besides its servers."""
-        return self.task.holds_resources
-
-    @property
-    def stopped_job(self) -> str | None:
-        """Its job, if it was stopped."""
-        return self.attempt.job if self.attempt.is_stopped else None
+        self.number, self.cores, self.started = number, cores, time.monotonic()
 
     @property
     def deadline(self) -> float:
@@ -539,7 +481,7 @@ class CommandProcess:
             return f"cannot be started: {report.error}"
         if report.status == 0 and self.error is None:
             return None
-        error = self.error or describe_end(report.status)
+        error = self.error or report.describe_end()
         return add_last_lines(error, self.output, skip=self._earlier)
 
     def limit_output(self) -> None:
@@ -554,14 +496,16 @@ class CommandProcess:
 
     def suspend(self) -> None:
         """Record that the command is suspended: it needs no servers, and its clock stands still."""
-        self.servers, self.cores, self.suspended_at = 0, (), time.monotonic()
+        self.is_suspended, self.servers, self.cores = True, 0, ()
+        if self.number:
+            self.suspended_at = time.monotonic()
 
     def go_on(self, servers: int) -> None:
         """Record that the command is no longer suspended."""
-        assert self.suspended_at is not None
-        self.servers = servers
-        self.started += time.monotonic() - self.suspended_at
-        self.suspended_at = None
+        self.is_suspended, self.servers = False, servers
+        if self.suspended_at is not None:
+            self.started += time.monotonic() - self.suspended_at
+            self.suspended_at = None
 
     def close(self) -> None:
         """Close its output, and remove its log if that is empty."""
@@ -574,22 +518,8 @@ class CommandProcess:
         self.output.close()
 
 
-def _create_input(text: bytes) -> int:
-    """Return the descriptor of a file without a name that holds a text."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("stdin")
-    else:
-        fd, path = tempfile.mkstemp()
-        os.unlink(path)
-    unwritten = memoryview(text)
-    while unwritten:
-        unwritten = unwritten[os.write(fd, unwritten) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
 def _explain(error: OSError) -> Exception:
     """Return what to raise if the output of a command cannot be opened."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
+    if is_about_open_files(error):
         return error  # the command can start later
     return CommandStartError(f"its input or output cannot be written: {error}")

@@ -125,17 +125,12 @@ class Supervision:
             raise
         self.channel.send(("start", *request), fds=fds)
 
-    def kill(self, number: int) -> None:
-        """Kill a process and all its descendants; a report says when they are gone."""
-        self.channel.send(("kill", number))
+    def request(self, kind: str, number: int) -> None:
+        """Kill, suspend or resume a process and all its descendants.
 
-    def suspend(self, number: int) -> None:
-        """Stop a process and all its descendants, until they are resumed or killed."""
-        self.channel.send(("suspend", number))
-
-    def resume(self, number: int) -> None:
-        """Let a suspended process and all its descendants go on."""
-        self.channel.send(("resume", number))
+        A report says when those that are killed are gone.
+        """
+        self.channel.send((kind, number))
 
     def receive(self) -> list[StartedReport | GoneReport]:
         """Return what the supervisor has reported since the last call."""
@@ -290,7 +285,9 @@ class KeptProcess:
                 wait_for([end], min(left, _LOOK_SECONDS), [channel])
                 for report in self._supervision.receive():
                     if isinstance(report, GoneReport):
-                        return _get_exit_code(report)
+                        if report.error is not None:
+                            raise OSError(report.error)
+                        return report.exit_code
                     deadline = time.monotonic() + timeout
         finally:
             self._supervision.dismiss()
@@ -300,12 +297,6 @@ class KeptProcess:
         """Kill it and its descendants; whoever waits for it is told when they are gone."""
         with suppress(OSError):  # it has gone
             self._supervision.channel.connection.shutdown(socket.SHUT_RDWR)
-
-
-def _get_exit_code(report: GoneReport) -> int:
-    if report.error is not None:
-        raise OSError(report.error)
-    return -signal.SIGKILL if report.status is None else os.waitstatus_to_exitcode(report.status)
 
 
 # --- how processes are started --------------------------------------------------------------------

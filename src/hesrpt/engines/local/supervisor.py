@@ -3,14 +3,17 @@
     scheduler ── guardian ── supervisor ─┬─ keeper ── worker or command ── its children
                                          └─ keeper ── …
 
-The *supervisor* starts processes at the scheduler's request, each below a keeper of its own (see
-:mod:`~hesrpt.engines.local.keeper`), which says when all descendants of the process are gone. If
-a keeper is killed, the supervisor adopts the orphans, and kills them before it reports the attempt.
+The *supervisor* starts processes at the scheduler's request, each below a keeper of its own. A
+*keeper* runs one process at a time, and adopts whatever that leaves behind, daemons included. So it
+knows all descendants of one attempt, and only of that one. When the process has ended, the keeper
+kills them, and reports the attempt as gone when none is left. If a keeper is killed, the supervisor
+adopts the orphans, and kills them before it reports the attempt.
 
 When the scheduler is gone, supervisor and guardian kill all their descendants. The guardian does so
 too if the supervisor dies, and the supervisor if the guardian dies. So whichever two of the three
 are killed, the third cleans up: if it is the scheduler, with the help of the keepers, which the
-system informs (PR_SET_PDEATHSIG). What only carries the mark is killed last.
+system informs (PR_SET_PDEATHSIG), and which end when they have cleaned up. What only carries the
+mark is killed last.
 
 These processes must start quickly, so this module imports little, and the supervisor and the
 keepers are forks of the guardian.
@@ -47,6 +50,25 @@ from hesrpt.engines.local.processes import (
 
 # Where the system cannot report the end of another process, look for it this often, in seconds.
 _PARENT_POLL_SECONDS = 0.5
+# When a process has exited, its children may run on for this long, for instance to write what they
+# hold in their buffers. In seconds.
+_GRACE_SECONDS = 0.5
+# A process that was killed this many seconds ago hangs in the kernel, and will not run again.
+_HUNG_SECONDS = 5.0
+# File descriptors below this one are those of the new process.
+_FIRST_SPARE_FD = 20
+
+
+class StartRequest(NamedTuple):
+    """A process to start. File descriptors 1, 2, 3 and so on come with the request."""
+
+    number: int
+    arguments: tuple[bytes, ...]
+    environment: dict[bytes, bytes]
+    directory: bytes | None
+    cores: tuple[int, ...] = ()
+    has_input: bool = False  # whether the last file descriptor is its standard input
+    input_file: bytes | None = None  # or the file that is, relative to the directory
 
 
 class StartedReport(NamedTuple):
@@ -63,6 +85,23 @@ class GoneReport(NamedTuple):
     status: int | None = None  # as of os.waitpid; None: not known, because its keeper was killed
     ended: float | None = None  # when the process itself ended, on the monotonic clock
     error: str | None = None  # why it could not be started
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the process, or -N after signal N."""
+        return -signal.SIGKILL if self.status is None else os.waitstatus_to_exitcode(self.status)
+
+    def describe_end(self) -> str:
+        """Describe how the process ended."""
+        if self.status is None:
+            return "killed"
+        code = self.exit_code
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"ended by signal {-code}, {signal.Signals(-code).name}"
+        except ValueError:  # a real-time signal has no name
+            return f"ended by signal {-code}"
 
 
 def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> None:
@@ -87,11 +126,11 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
     guardian, child_ended = os.getpid(), _watch_children()
     supervisor = os.fork()
     if supervisor == 0:
-        with exit_afterwards():
+        with _exit_afterwards():
             set_process_name("hesrpt-superv")
             ends = [scheduler_end, open_process(guardian)]
             Supervisor(socket.socket(fileno=int(control)), ends, guardian).run()
-            kill_descendants(mark)
+            _kill_descendants(mark)
     os.close(int(control))
     exit_code = 0
     while parent in (None, os.getppid()):
@@ -101,22 +140,22 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
         if scheduler_end in ready:
             break
         _drain(child_ended)
-        if (status := dict(reap_children()).get(supervisor)) is not None:
+        if (status := dict(_reap_children()).get(supervisor)) is not None:
             exit_code = os.waitstatus_to_exitcode(status)
             break
-    kill_descendants(mark)
+    _kill_descendants(mark)
     sys.exit(max(exit_code, 0))  # nothing is wrong if somebody killed the supervisor
 
 
-def kill_descendants(mark: str) -> None:
+def _kill_descendants(mark: str) -> None:
     """Kill all descendants of this process, and what carries the mark, until nothing is left."""
-    deadline = time.monotonic() + HUNG_SECONDS
+    deadline = time.monotonic() + _HUNG_SECONDS
     while time.monotonic() < deadline:
-        reap_children()
+        _reap_children()
         children = list_children(os.getpid())
         if not children:
             break
-        kill_families(children)
+        _kill_families(children)
         time.sleep(POLL_SECONDS)
     kill_marked(mark)
 
@@ -198,7 +237,7 @@ class Supervisor:
                 continue
             if kind == "kill":
                 keeper.is_doomed = True
-            keeper.stops_until = time.monotonic() + HUNG_SECONDS if kind == "suspend" else 0.0
+            keeper.stops_until = time.monotonic() + _HUNG_SECONDS if kind == "suspend" else 0.0
             if kind == "resume":
                 signal_descendants(pid, signal.SIGCONT)
 
@@ -224,9 +263,9 @@ class Supervisor:
             supervisor = os.getpid()
             pid = os.fork()
             if pid == 0:
-                with exit_afterwards():
+                with _exit_afterwards():
                     signal.set_wakeup_fd(-1)
-                    run_keeper(theirs, supervisor)
+                    _run_keeper(theirs, supervisor)
         ours.setblocking(False)
         keeper = self.keepers[pid] = _Keeper(Channel(ours))
         return keeper
@@ -249,7 +288,7 @@ class Supervisor:
 
     def _bury_keepers(self) -> None:
         """Note the attempts of keepers that were killed."""
-        for pid, _ in reap_children():
+        for pid, _ in _reap_children():
             if (keeper := self.keepers.pop(pid, None)) is not None:
                 self._read_reports(keeper)
                 keeper.channel.close()
@@ -261,8 +300,8 @@ class Supervisor:
         now = time.monotonic()
         found = [pid for pid in list_children(os.getpid()) if pid not in self.keepers]
         self.orphans = {pid: self.orphans.get(pid, now) for pid in found}
-        alive = [pid for pid, seen in self.orphans.items() if now < seen + HUNG_SECONDS]
-        kill_families(alive)
+        alive = [pid for pid, seen in self.orphans.items() if now < seen + _HUNG_SECONDS]
+        _kill_families(alive)
         return bool(alive)
 
 
@@ -290,32 +329,12 @@ def _drain(fd: int) -> None:
 
 # --- keepers ----------------------------------------------------------------------------------
 
-# When a process has exited, its children may run on for this long, for instance to write what they
-# hold in their buffers. In seconds.
-_GRACE_SECONDS = 0.5
-#: A process that was killed this many seconds ago hangs in the kernel, and will not run again.
-HUNG_SECONDS = 5.0
-# File descriptors below this one are those of the new process.
-_FIRST_SPARE_FD = 20
-
-
-class StartRequest(NamedTuple):
-    """A process to start. File descriptors 1, 2, 3 and so on come with the request."""
-
-    number: int
-    arguments: tuple[bytes, ...]
-    environment: dict[bytes, bytes]
-    directory: bytes | None
-    cores: tuple[int, ...] = ()
-    has_input: bool = False  # whether the last file descriptor is its standard input
-    input_file: bytes | None = None  # or the file that is, relative to the directory
-
 
 class _SupervisorGone(BaseException):
     """The supervisor has died."""
 
 
-def run_keeper(connection: socket.socket, supervisor: int) -> None:
+def _run_keeper(connection: socket.socket, supervisor: int) -> None:
     """Run one process after another, as requested, until the connection is closed.
 
     If the supervisor dies, kill what is running first.
@@ -362,13 +381,15 @@ def _run_process(request: StartRequest, fds: Sequence[int], channel: Channel) ->
         channel.send(("gone", None, None))
         return
     if pid == 0:
-        with exit_afterwards():
+        with _exit_afterwards():
             die_with_parent(signal.SIGKILL)
             if os.getppid() == keeper:
                 channel.send(("failed", _run_program(request, fds)))
     close_all(fds)
     channel.send(("started", pid))
-    status = next(status for child, status in _wait_for_children() if child == pid)
+    child, status = os.waitpid(-1, 0)
+    while child != pid:  # it was adopted
+        child, status = os.waitpid(-1, 0)
     ended = time.monotonic()
     _end_children(ended + (_GRACE_SECONDS if os.WIFEXITED(status) else 0.0))
     channel.send(("gone", status, ended))
@@ -377,13 +398,13 @@ def _run_process(request: StartRequest, fds: Sequence[int], channel: Channel) ->
 def _end_children(kill_at: float) -> None:
     """Wait until all children are gone; kill them from a certain time on."""
     while True:
-        reap_children()
+        _reap_children()
         now = time.monotonic()
         children = list_children(os.getpid())
-        if not children or now > kill_at + HUNG_SECONDS:
+        if not children or now > kill_at + _HUNG_SECONDS:
             return
         if now >= kill_at:
-            kill_families(children)
+            _kill_families(children)
         time.sleep(POLL_SECONDS)
 
 
@@ -414,13 +435,7 @@ def _run_program(request: StartRequest, fds: Sequence[int]) -> str:
         return str(error)
 
 
-def _wait_for_children() -> Iterator[tuple[int, int]]:
-    """Yield the process id and the status of each child that ends."""
-    while True:
-        yield os.waitpid(-1, 0)
-
-
-def reap_children() -> list[tuple[int, int]]:
+def _reap_children() -> list[tuple[int, int]]:
     """Return the process id and the status of each child that has ended.
 
     Let children go on that somebody has stopped: without them, nothing starts and nothing ends.
@@ -436,13 +451,13 @@ def reap_children() -> list[tuple[int, int]]:
     return ended
 
 
-def kill_families(pids: Sequence[int]) -> None:
+def _kill_families(pids: Sequence[int]) -> None:
     """Kill processes and their descendants."""
     kill_all([*pids, *(member for pid in pids for member in list_descendants(pid))])
 
 
 @contextlib.contextmanager
-def exit_afterwards() -> Iterator[None]:
+def _exit_afterwards() -> Iterator[None]:
     """End this process, a fork, after a block of code, whatever happens in it."""
     try:
         yield

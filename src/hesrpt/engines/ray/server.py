@@ -25,7 +25,7 @@ from hesrpt.engines.item_reports import (
     dump_result,
     time_call,
 )
-from hesrpt.engines.local.item_processes import Attempt, CommandProcess, CommandStartError
+from hesrpt.engines.local.item_processes import CommandProcess, CommandStartError
 from hesrpt.engines.local.output import flush_output, read_end
 from hesrpt.engines.local.processes import build_environment, create_mark
 from hesrpt.engines.local.supervision import Supervision, choose_threads
@@ -117,8 +117,8 @@ class Server:
     def _run_command(self, task: CommandTask, with_output: bool) -> ItemReport:
         try:
             # Its log is on the machine of the scheduler, which receives the output.
-            attempt = Attempt("", 0, replace(task, log=None))
-            command = CommandProcess(0, attempt, self._supervision, threads=self._threads)
+            command = CommandProcess("", 0, replace(task, log=None))
+            command.start(1, self._supervision, threads=self._threads)
             report = self._wait_for_end(command)
         except CommandStartError as problem:
             return ItemReport(0.0, error=f"{problem} (on {os.uname().nodename})")
@@ -146,7 +146,7 @@ class Server:
             if command.deadline <= time.monotonic():
                 command.expire()
                 command.is_ending = True
-                supervision.kill(command.number)
+                supervision.request("kill", command.number)
 
 
 def _describe_argument(argument: Any, is_pickled: bool) -> str:
