@@ -9,6 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -22,11 +23,6 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.text import describe_value
 from hesrpt.pickling import Pickled, dump_pieces
 from hesrpt.storage.logs import LogPaths
-
-
-def read_steady_clock() -> float:
-    """Return seconds on a clock that never jumps, even if the system time is set."""
-    return time.monotonic()
 
 
 def pickle_value(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
@@ -139,25 +135,17 @@ class PythonTasks(Mapping[int, Task]):
 
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
-        return self._copy(self.numbers[start:stop], self.arguments[start:stop])
+        part = copy(self)
+        part.numbers, part.arguments = self.numbers[start:stop], self.arguments[start:stop]
+        return part
 
     def without(self, items: Container[int]) -> PythonTasks:
         """Return the batch without some of the items."""
+        part = copy(self)
         pairs = zip(self.numbers, self.arguments, strict=True)
-        numbers, arguments = zip(*((n, a) for n, a in pairs if n not in items), strict=True)
-        return self._copy(numbers, arguments)
-
-    def _copy(self, numbers: Sequence[int], arguments: Sequence[Any]) -> PythonTasks:
-        return PythonTasks(
-            numbers,
-            arguments,
-            function=self.function,
-            timeout=self.timeout,
-            logs=self.logs,
-            keep_results=self.keep_results,
-            variables=self.variables,
-            holds_resources=self.holds_resources,
-        )
+        left = [(number, argument) for number, argument in pairs if number not in items]
+        part.numbers, part.arguments = zip(*left, strict=True) if left else ((), ())
+        return part
 
     def __getitem__(self, item: int) -> PythonTask:
         return PythonTask(
@@ -349,7 +337,7 @@ class Engine(ABC):
 
     def now(self) -> float:
         """Return the current time in seconds, on the clock that times items."""
-        return read_steady_clock()
+        return time.monotonic()
 
     @abstractmethod
     def wait_for_outcomes(self, timeout: float) -> Sequence[Outcome | FinishedItems]:

@@ -177,20 +177,13 @@ def time_call(
         return CallReport(read_clock() - started, result)
     except BaseException as error:  # even sys.exit(): an item must not end its worker
         seconds = read_clock() - started
-        return _report_error(error, seconds, describe_item, is_logged=is_logged)
-
-
-def _report_error(
-    error: BaseException, seconds: float, describe_item: Callable[[], str], *, is_logged: bool
-) -> CallReport[Any]:
-    """Report the exception that a call has raised."""
-    item = ""
-    with contextlib.suppress(BaseException):  # this runs the user's code
-        item = describe_item()
-    report = report_exception(error, item)
-    if is_logged:
-        sys.stderr.write(report.details.traceback)
-    return CallReport(seconds, None, *report)
+        item = ""
+        with contextlib.suppress(BaseException):  # this runs the user's code
+            item = describe_item()
+        report = report_exception(error, item)
+        if is_logged:
+            sys.stderr.write(report.details.traceback)
+        return CallReport(seconds, None, *report)
 
 
 def report_unwritable_output(error: OSError) -> CallReport[Any]:

@@ -352,10 +352,6 @@ def _is_cancelled(key: str) -> bool:
     return task is None or task.state == "cancelled"
 
 
-# Of an item's output, at most this many bytes are sent back: the last ones.
-_OUTPUT_BYTES = 2**20
-
-
 class AgentBatch:
     """A batch that an agent runs."""
 
@@ -418,7 +414,7 @@ def _read_outputs(logs: LogPaths, items: Iterable[int]) -> dict[int, bytes]:
     for item in items:
         log = logs.get(item)
         with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-            outputs[item] = read_end(file, _OUTPUT_BYTES)
+            outputs[item] = read_end(file)
             log.unlink()
     return outputs
 

@@ -9,7 +9,6 @@ their fault, and run again elsewhere.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import time
 import uuid
@@ -52,9 +51,9 @@ from hesrpt.engines.engine import (
     check_server_resources,
     pickle_value,
 )
+from hesrpt.engines.local.output import append_output
 from hesrpt.errors import InputError
 from hesrpt.pickling import is_short_and_plain
-from hesrpt.storage.logs import limit_log, open_log
 from hesrpt.validation import check_whole_number
 
 # A batch that takes longer than this, in seconds, is asked for the items that have ended.
@@ -422,9 +421,7 @@ class DaskEngine(Engine):
         for item, output in report.outputs.items():
             log = batch.tasks[item].log
             if log is not None:
-                with os.fdopen(open_log(log), "ab") as file:
-                    file.write(output)
-                limit_log(log)
+                append_output(log, output)
 
     def _end_batch(self, batch: Batch, *, was_started: bool = True) -> Iterator[Outcome]:
         """Forget a batch of which nothing more will be heard; what has no outcome is lost."""

@@ -108,42 +108,29 @@ class Channel:
         outgoing = self._outgoing
         try:
             while outgoing:
-                pieces, fds = self._take_pieces()
-                if fds:
-                    sent = socket.send_fds(self.connection, pieces, fds)
-                else:
+                pieces = []
+                for piece, fds in islice(outgoing, _PIECES):
+                    if fds:
+                        break
+                    pieces.append(piece)
+                if pieces:
                     sent = self.connection.sendmsg(pieces)
-                self._remove_sent(sent)
+                else:  # file descriptors travel with one piece
+                    first, fds = outgoing[0]
+                    sent = socket.send_fds(self.connection, [first], fds)
+                    close_all(fds)
+                    outgoing[0] = (first, ())
+                while sent > 0:
+                    piece, _ = outgoing.popleft()
+                    if sent < len(piece):
+                        outgoing.appendleft((memoryview(piece)[sent:], ()))
+                    sent -= len(piece)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # receiving will find the connection closed
             for _, fds in outgoing:
                 close_all(fds)
             outgoing.clear()
-
-    def _take_pieces(self) -> tuple[list[bytes | memoryview], Sequence[int]]:
-        """Return pieces that can be sent together: file descriptors travel with one piece."""
-        first, fds = self._outgoing[0]
-        if fds:
-            return [first], fds
-        pieces = []
-        for piece, other_fds in islice(self._outgoing, _PIECES):
-            if other_fds:
-                break
-            pieces.append(piece)
-        return pieces, ()
-
-    def _remove_sent(self, sent: int) -> None:
-        outgoing = self._outgoing
-        while sent > 0 and outgoing:
-            piece, fds = outgoing[0]
-            close_all(fds)
-            if sent >= len(piece):
-                outgoing.popleft()
-                sent -= len(piece)
-            else:
-                outgoing[0] = (memoryview(piece)[sent:], ())
-                sent = 0
 
     def receive(self) -> list[Message]:
         """Return messages that have arrived; a blocking socket waits for some bytes first."""
@@ -296,7 +283,8 @@ def write_shared_file(pieces: Iterable[bytes | memoryview]) -> int:
 def read_shared_file(fd: int) -> bytes | memoryview:
     """Return the value in a file, and close the descriptor."""
     try:
-        if len(_mapped) < _count_mappable():
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if len(_mapped) < _MAX_MAPPED and (limit < 0 or len(_mapped) < limit * _MAPPED_FRACTION):
             with contextlib.suppress(OSError):  # there are too many open files
                 content = mmap.mmap(fd, os.fstat(fd).st_size, access=mmap.ACCESS_READ)
                 _mapped.add(content)
@@ -306,9 +294,3 @@ def read_shared_file(fd: int) -> bytes | memoryview:
             return file.read()
     finally:
         os.close(fd)
-
-
-def _count_mappable() -> float:
-    """Return how many files may be mapped at a time."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MAX_MAPPED if limit < 0 else min(_MAX_MAPPED, limit * _MAPPED_FRACTION)

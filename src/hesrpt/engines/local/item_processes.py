@@ -321,10 +321,16 @@ class WorkerProcess:
             if kind == "failed" and self.has_to_end:
                 self.error, self.details = content[0], ErrorDetails(*content[1:])
                 break
-            reply = self._create_reply(number, place, seconds if kind == "done" else [seconds])
-            if reply is None:
+            seconds = seconds if kind == "done" else [seconds]
+            while self.batches and self.batches[0].has_ended:
+                self.batches.popleft()
+            batch = self.batches[0] if self.batches else None
+            is_due = batch is not None and batch.number == number
+            items = batch.answer(place, len(seconds)) if batch is not None and is_due else None
+            if batch is None or items is None:
                 self.channel.is_garbled = True
                 break
+            reply = Reply(batch, items, seconds, ())
             if kind == "done":
                 reply = reply._replace(results=content)
             elif kind == "failed":
@@ -342,16 +348,11 @@ class WorkerProcess:
             self._remove_ended()
         if is_gone:
             self.unstarted = self.withdraw()
-            self._save_output()
+            # Move what the item has printed that was running at the end to its log.
+            if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
+                with contextlib.suppress(OSError):
+                    move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
         return replies
-
-    def _create_reply(self, number: int, place: int, seconds: Sequence[float]) -> Reply | None:
-        """Return a reply for the items that an answer names; None if no such answer is due."""
-        batch = next((batch for batch in self.batches if not batch.has_ended), None)
-        if batch is None or batch.number != number:
-            return None
-        items = batch.answer(place, len(seconds))
-        return None if items is None else Reply(batch, items, seconds, ())
 
     def _remove_ended(self) -> None:
         """Remove batches that it has answered for."""
@@ -374,12 +375,6 @@ class WorkerProcess:
         limit_output(self._capture)
         if self.batches and (batch := self.batches[0]).is_single and batch.tasks.logs is not None:
             limit_log(batch.tasks.logs.get(batch.tasks.numbers[0]))
-
-    def _save_output(self) -> None:
-        """Move what the item has printed that was running at the end to its log."""
-        if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
-            with contextlib.suppress(OSError):
-                move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ class LocalEngine(Engine):
             self.supervision = Supervision(self.mark)
             self._watch_supervision()
             if (end := self.supervision.guardian_end) is not None:
-                self._loop.watch_file(end, self._read_reports)
+                self._loop.watch(end, self._read_reports)
         if self.supervision.is_broken:
             return  # until it is replaced
         busy = [process.servers for process in self._processes if process.is_busy]
@@ -589,19 +589,21 @@ class EventLoop:
         self._sender, self._receiver = socket.socketpair()
         self._sender.setblocking(False)
         self._receiver.setblocking(False)
-        self.watch_file(self._receiver.fileno(), self._drain)
+        self.watch(self._receiver.fileno(), self._drain)
 
-    def watch_file(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call a function whenever a file is readable."""
-        self._selector.register(fd, selectors.EVENT_READ, callback)
+    def watch(self, source: Channel | int, callback: Callable[[], None]) -> None:
+        """Call a function when a channel or another file can be read.
 
-    def watch(self, channel: Channel, callback: Callable[[], None]) -> None:
-        """Call a function when a channel has messages, and when it has room for pending ones."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.has_outgoing else 0)
-        if channel.fileno() not in self._selector.get_map():
-            self._selector.register(channel, events, callback)
-        elif self._selector.get_key(channel).events != events:
-            self._selector.modify(channel, events, callback)
+        For a channel that has something to send, call it also when there is room for that.
+        """
+        events = selectors.EVENT_READ
+        if isinstance(source, Channel) and source.has_outgoing:
+            events |= selectors.EVENT_WRITE
+        fd = source if isinstance(source, int) else source.fileno()
+        if fd not in self._selector.get_map():
+            self._selector.register(source, events, callback)
+        elif self._selector.get_key(source).events != events:
+            self._selector.modify(source, events, callback)
 
     def unwatch(self, source: Channel | int) -> None:
         """Stop watching a channel or a file."""

@@ -69,13 +69,10 @@ class Supervision:
         if is_detached:
             self._process.wait()
         else:
-            self._watch_guardian(self._process.pid)
+            self.guardian_pid = self._process.pid
+            self._watch(self.guardian_pid)
         ours.setblocking(False)
         self.channel = Channel(ours)
-
-    def _watch_guardian(self, pid: int) -> None:
-        self.guardian_pid = pid
-        self._watch(pid)
 
     def _watch(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -148,7 +145,8 @@ class Supervision:
             else:
                 guardian, self.supervisor_pid = values
                 if self.guardian_pid is None:
-                    self._watch_guardian(guardian)
+                    self.guardian_pid = guardian
+                    self._watch(guardian)
                 self._watch(self.supervisor_pid)
         if self.channel.is_closed or not all(map(self._is_alive, self._ends)):
             self.is_broken = True
@@ -185,24 +183,25 @@ class Supervision:
                 kill_all(alive)
             return False
         kill_marked(self.mark)
-        self._reap_adopted()
+        if os.getpid() == 1:
+            self._reap_adopted()
         self.close_files()
         return True
 
     def _reap_adopted(self) -> None:
-        """If we are process 1, reap what became our child when guardian and supervisor died."""
+        """As process 1, reap what became our child when guardian and supervisor died."""
         deadline = time.monotonic() + _CLEANING_SECONDS
-        while os.getpid() == 1 and time.monotonic() < deadline:
-            adopted = [pid for pid in list_children(1) if self._is_ours(pid)]
+        while time.monotonic() < deadline:
+            adopted = [
+                pid
+                for pid in list_children(1)
+                if pid in self._started.values() or os.getsid(pid) == self.guardian_pid
+            ]
             if not adopted:
                 return
             for pid in adopted:
                 os.waitpid(pid, os.WNOHANG)
             time.sleep(POLL_SECONDS)
-
-    def _is_ours(self, pid: int) -> bool:
-        """Return whether a child of ours is a supervisor, a keeper, or a process they started."""
-        return pid in self._started.values() or os.getsid(pid) == self.guardian_pid
 
     def dismiss(self) -> None:
         """Let guardian and supervisor kill all processes, and wait until they have ended."""

@@ -361,7 +361,8 @@ def _serve_requests(connection: socket.socket) -> None:
 
     # Whoever waits for the end of another connection must not wait for this process.
     fd = fcntl.fcntl(connection.detach(), fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD)
-    _close_all_except([0, 1, 2, fd])
+    for low, high in pairwise([2, fd, os.sysconf("SC_OPEN_MAX")]):
+        os.closerange(low + 1, high)
     channel = Channel(socket.socket(fileno=fd), has_fds=True)
     while not channel.is_closed:
         for head, _, fds in channel.receive():
@@ -463,11 +464,3 @@ def _exit_afterwards() -> Iterator[None]:
         yield
     finally:
         os._exit(127)
-
-
-def _close_all_except(kept: list[int]) -> None:
-    limit = os.sysconf("SC_OPEN_MAX")
-    edges = sorted({-1, *kept, limit})
-    for low, high in pairwise(edges):
-        if low + 1 < high:
-            os.closerange(low + 1, high)

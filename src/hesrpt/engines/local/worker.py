@@ -116,6 +116,7 @@ class Worker:
     # --- functions ------------------------------------------------------------------------------
 
     def _forget(self, number: int) -> None:
+        """Release a function; when this returns, nothing here refers to it."""
         function = self._functions.pop(number)
         if isinstance(function, _PickledFunction):
             close_all(function.fds)

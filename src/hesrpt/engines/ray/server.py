@@ -32,8 +32,6 @@ from hesrpt.engines.local.supervision import Supervision, choose_threads
 from hesrpt.engines.local.supervisor import GoneReport
 from hesrpt.jobs.text import describe_value
 
-# Of an item's output, at most this many bytes are sent back: the last ones.
-_OUTPUT_BYTES = 2**20
 # A server remembers this many functions, because the items of several jobs alternate.
 _REMEMBERED_FUNCTIONS = 16
 
@@ -125,7 +123,7 @@ class Server:
         error = command.describe_failure(report)
         if report.error is not None:
             error = f"{error} (on {os.uname().nodename})"
-        output = read_end(command.output, _OUTPUT_BYTES) if with_output else b""
+        output = read_end(command.output) if with_output else b""
         command.close()
         seconds, details = command.measure_seconds(report), command.details
         return ItemReport(seconds, error=error, details=details, output=output)
@@ -167,4 +165,4 @@ def _run_with_output(
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
-            return report, read_end(file, _OUTPUT_BYTES)
+            return report, read_end(file)

@@ -275,7 +275,9 @@ class PilotCluster:
         try:
             self._cluster = self._create_cluster(options)
             try:
-                self._check_script()
+                script = self.directory / "pilot.sh"
+                script.write_text(self._cluster.job_script())
+                check_script(script)
                 self.client = Client(
                     self._cluster.scheduler_address,
                     security=self._cluster.security,
@@ -307,11 +309,6 @@ class PilotCluster:
             )
         except ValueError as error:
             raise InputError(f"dask-jobqueue refuses the pilots: {error}") from error
-
-    def _check_script(self) -> None:
-        script = self.directory / "pilot.sh"
-        script.write_text(self._cluster.job_script())
-        check_script(script)
 
     def change(self, changes: PilotChanges) -> list[str]:
         """Submit and end pilots, without waiting for Slurm; return the names of the new ones."""
