@@ -2,6 +2,10 @@
 
 Everything that waits for Dask is a coroutine in the event loop of the Dask client. Each puts what
 it learns into the queue of the engine, whose thread never waits for Dask.
+
+A cluster object can grow and shrink with the jobs. Dask's own adaptive scaling looks at the tasks
+that wait in its scheduler. Ours wait here, so we tell Dask how many workers the jobs could use, and
+which it may close.
 """
 
 from __future__ import annotations
@@ -189,7 +193,7 @@ class DaskConnection:
 
     def fetch(self, reference: Future) -> Any:
         """Return a result that was left in the cluster. Any thread may call this."""
-        return self._run(self._fetch(reference))
+        return self._run(self._wait(reference, [reference]))
 
     def close(self) -> dict[int, BatchReport]:
         """End our agents, and the connection if it is ours; return the last reports of batches."""
@@ -385,9 +389,6 @@ class DaskConnection:
             )
             for report in answers.values():
                 self._on_event(Reported(batch, report))
-
-    async def _fetch(self, reference: Future) -> Any:
-        return await self._wait(reference, [reference])
 
     async def _end_agents(self) -> dict[int, BatchReport]:
         answers = await self.client.run(agent.close_agent, self.engine, on_error="ignore")

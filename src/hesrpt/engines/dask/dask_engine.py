@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from distributed import Client, Future, KilledWorker
 from distributed.deploy.cluster import Cluster
 
-from hesrpt.engines.dask.agent import AgentOptions, BatchReport, BatchRequest, CallBatch
+from hesrpt.engines.dask.agent import AgentOptions, BatchRequest, CallBatch
 from hesrpt.engines.dask.dask_connection import (
     ClusterScaling,
     ClusterSeen,
@@ -377,7 +377,9 @@ class DaskEngine(Engine):
             self._bury(batch.worker)
             self.table.remove(batch.worker)
             return
-        self._write_logs(batch, report)
+        for item, output in report.outputs.items():
+            if (log := batch.tasks[item].log) is not None:
+                append_output(log, output)
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
         self.ledger.forget_stopped(batch, report.gone)
@@ -416,12 +418,6 @@ class DaskEngine(Engine):
         self._seconds[job] = 0.7 * known + 0.3 * seconds
         if len(self._seconds) > _REMEMBERED_JOBS:
             del self._seconds[next(iter(self._seconds))]
-
-    def _write_logs(self, batch: Batch, report: BatchReport) -> None:
-        for item, output in report.outputs.items():
-            log = batch.tasks[item].log
-            if log is not None:
-                append_output(log, output)
 
     def _end_batch(self, batch: Batch, *, was_started: bool = True) -> Iterator[Outcome]:
         """Forget a batch of which nothing more will be heard; what has no outcome is lost."""

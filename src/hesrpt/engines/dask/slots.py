@@ -1,9 +1,12 @@
-"""Which worker of a Dask cluster runs which batch. Decisions only: nothing here talks to Dask.
+"""Which items wait and run, and on which workers of a Dask cluster. Nothing here talks to Dask.
 
 A server is a *slot* of a worker: one of its threads, or one share of its resources. A command on
 several servers needs as many slots of one worker. If no worker has so many free slots yet, one
 worker is reserved: nothing else starts there until the command does. While the items of a job are
 short, each slot is sent one batch more, so that no worker waits for the scheduler.
+
+A worker may be closed when it has been idle for some time and is not needed. From then on it gets
+no items, so Dask never closes a worker that runs one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our view of a Ray cluster that others use as well: its nodes, and how many servers fit on each.
+"""The connection to a Ray cluster, and its nodes: how many servers fit on each beside others' work.
 
 A server is a bundle of resources. A node has room for as many servers as fit into its resources
 minus those that others use. Ray does not report what others use: it is whatever is neither free nor

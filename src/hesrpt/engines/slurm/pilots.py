@@ -1,7 +1,8 @@
-"""When pilots are submitted, drained and ended. Decisions only: nothing here talks to Slurm.
+"""Pilots: their options, and when they are submitted, drained and ended.
 
 A pilot is a Slurm job that runs items until it is not needed any more, or until its walltime is
-near. Then it is drained: it starts nothing, and ends when its last item has ended.
+near. Then it is drained: it starts nothing, and ends when its last item has ended. Nothing here
+talks to Slurm.
 """
 
 from __future__ import annotations

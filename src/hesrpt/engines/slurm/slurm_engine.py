@@ -1,7 +1,8 @@
 """The engine that runs items in Slurm jobs of its own: pilots, which are workers of a Dask cluster.
 
 Slurm decides when and where a pilot starts. hesrpt decides how many pilots it asks for, and which
-items run in them, as on any Dask cluster.
+items run in them, as on any Dask cluster. Pilots are submitted and ended by dask-jobqueue, and
+Slurm's commands say what has become of them.
 """
 
 from __future__ import annotations
