@@ -8,9 +8,12 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
+
+#: A pickled value, in memory of this process or in a file that it has mapped.
+Pickled: TypeAlias = bytes | memoryview
 
 _dump_plain, _PROTOCOL = pickle.dumps, pickle.HIGHEST_PROTOCOL
 _NUMBERS = frozenset({int, float, bool})
@@ -44,7 +47,7 @@ def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -
 
 def dump_pieces(
     value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler
-) -> list[bytes | memoryview]:
+) -> list[Pickled]:
     """Return a pickled value in pieces: large ones are parts of the value itself, not copies."""
     kind = type(value)
     if kind in _NUMBERS or (kind in _PLAIN and (kind not in _SIZED or len(value) < _LONG)):
@@ -66,7 +69,7 @@ class _Pieces:
     """A file that remembers what is written to it."""
 
     def __init__(self) -> None:
-        self.pieces: list[bytes | memoryview] = []
+        self.pieces: list[Pickled] = []
 
     def write(self, piece: bytes | bytearray | pickle.PickleBuffer) -> None:
         """Remember a piece, which may be a part of the value."""

@@ -23,8 +23,8 @@ from support.local_engine import (
 )
 
 from hesrpt.engines.engine import FinishedItems, Outcome, PythonTask, PythonTasks
+from hesrpt.engines.local.channel import LARGE_BYTES
 from hesrpt.engines.local.local_engine import LocalEngine
-from hesrpt.engines.local.shared_files import LARGE_BYTES
 from hesrpt.engines.local.worker import GATHER_SECONDS
 from hesrpt.storage.logs import LogPaths
 

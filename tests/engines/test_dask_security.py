@@ -14,7 +14,7 @@ from distributed.security import Security
 from hesrpt import InputError, Pool
 from hesrpt.engines import DaskEngine
 from hesrpt.engines.dask.dask_connection import warn_of_unprotected_cluster
-from hesrpt.engines.slurm.pilot_cluster import create_security
+from hesrpt.engines.slurm.slurm_engine import create_security
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from support.paths import ROOT
 from support.waiting import wait_until
 
 from hesrpt import InputError, Job, Pool
-from hesrpt.engines.local.threads import THREAD_VARIABLES
-from hesrpt.engines.ray.actors import Assignment, Batch
+from hesrpt.engines.local.supervision import THREAD_VARIABLES
+from hesrpt.engines.ray.fleet import Assignment, Batch
 from hesrpt.engines.ray.ray_engine import RayEngine
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_spec import JobSpec

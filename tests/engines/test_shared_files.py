@@ -14,10 +14,9 @@ import cloudpickle
 import pytest
 from support.local_engine import collect_outcomes, open_engine, python_task, run_item
 
-from hesrpt.engines.local import shared_files
-from hesrpt.engines.local.channel import Channel
+from hesrpt.engines.local import channel
+from hesrpt.engines.local.channel import LARGE_BYTES, Channel, read_shared_file, write_shared_file
 from hesrpt.engines.local.local_engine import LocalEngine
-from hesrpt.engines.local.shared_files import LARGE_BYTES, read_shared_file, write_shared_file
 
 LARGE = b"x" * (LARGE_BYTES + 1)
 
@@ -57,7 +56,7 @@ def test_value_is_read_as_it_was_written() -> None:
 
 
 def test_only_so_many_files_are_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_files, "_MAX_MAPPED", 3)
+    monkeypatch.setattr(channel, "_MAX_MAPPED", 3)
     before = count_files()
     contents = [read_shared_file(write_shared_file([LARGE])) for _ in range(5)]
     assert count_files() <= before + 3
@@ -89,8 +88,8 @@ def test_files_of_another_message_are_never_taken_for_lost_ones() -> None:
     assert [(message.head, message.fds) for message in first] == [(("a",), [])]
     assert receiver.has_lost_files
     assert bytes(read_shared_file(second.fds[0])) == b"b"
-    for channel in (sender, receiver):
-        channel.close()
+    for each in (sender, receiver):
+        each.close()
 
 
 def test_item_whose_result_cannot_be_received_fails(engine: LocalEngine) -> None:

@@ -16,8 +16,8 @@ from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.engines import SlurmEngine
-from hesrpt.engines.slurm.pilot_cluster import parse_queue
-from hesrpt.engines.slurm.pilot_options import PilotOptions
+from hesrpt.engines.slurm.pilots import PilotOptions
+from hesrpt.engines.slurm.slurm_engine import parse_queue
 
 
 def test_pilots_run_items_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_ctrl_c_still_stops_runs() -> None:
     """dask-jobqueue replaces the reaction to it on import."""
     script = (
         "import signal\n"
-        "from hesrpt.engines.slurm.pilot_cluster import import_slurm_cluster\n"
+        "from hesrpt.engines.slurm.slurm_engine import import_slurm_cluster\n"
         "print(import_slurm_cluster().__name__)\n"
         "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -41,7 +42,13 @@ def wait_until_still(engine: LocalEngine, folder: Path) -> None:
     # What ends at that moment stays a zombie, since its parent is stopped. A shell that is starting
     # a program waits for that.
     still = ("stopped", "zombie", "disk-sleep")
-    wait_until(lambda: all(each.status() in still for each in keeper.children(recursive=True)))
+
+    def is_still() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a program that ends is not stopped yet
+            return all(each.status() in still for each in keeper.children(recursive=True))
+        return False
+
+    wait_until(is_still)
     sizes = read_sizes(folder)
     time.sleep(0.05)
     assert read_sizes(folder) == sizes
@@ -67,7 +74,7 @@ def test_time_limit_stands_still(tmp_path: Path) -> None:
     with open_engine(servers=2) as engine:
         start_writers(engine, tmp_path, timeout=60.0)
         engine.suspend("writers", 0)
-        (command,) = engine._table.commands
+        (command,) = engine.commands
         assert command.suspended_at is not None
         command.started -= 100.0  # as if it had been suspended for 100 seconds
         command.suspended_at -= 100.0

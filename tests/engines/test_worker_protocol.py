@@ -26,8 +26,8 @@ import pytest
 from support.local_engine import split_outcomes
 
 from hesrpt.engines.engine import Outcome, PythonTasks
+from hesrpt.engines.local import item_processes, worker
 from hesrpt.engines.local import local_engine as local
-from hesrpt.engines.local import process_table, worker, worker_process
 from hesrpt.engines.local.channel import Channel, Message, close_all
 from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.supervisor import GoneReport
@@ -164,7 +164,8 @@ class ModelSupervision:
         close_all(fds[:2])
         self.workers[number] = GatedWorker(fds[2:])
 
-    def kill(self, number: int) -> None:
+    def request(self, kind: str, number: int) -> None:
+        assert kind == "kill"
         if number in self.workers and number not in self.dying:
             self.dying.append(number)
 
@@ -187,11 +188,11 @@ class ModelSupervision:
 @pytest.fixture(autouse=True)
 def _model(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=CLOCK.monotonic)
-    for module in (local, process_table, worker_process):
+    for module in (local, item_processes):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(worker, "read_clock", CLOCK.monotonic)
     monkeypatch.setattr(local, "GRACE_SECONDS", 0.0)  # closing need not wait for workers
-    monkeypatch.setattr(process_table, "Supervision", ModelSupervision)
+    monkeypatch.setattr(local, "Supervision", ModelSupervision)
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
 
 
@@ -209,7 +210,7 @@ class Run:
 
     @property
     def supervision(self) -> ModelSupervision:
-        return self.engine._table.supervision  # type: ignore[return-value]
+        return self.engine.supervision  # type: ignore[return-value]
 
     def start(self, job: str, items: Sequence[int]) -> None:
         names = [self.engine.pack_argument(f"{job} {item}") for item in items]

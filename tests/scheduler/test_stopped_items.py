@@ -153,7 +153,7 @@ def test_command_that_ended_before_it_was_stopped_is_reported_once(
 
 def peek(engine: LocalEngine) -> bytes:
     """Return what the supervisor has reported, without reading it."""
-    supervision = engine._table.supervision
+    supervision = engine.supervision
     assert supervision is not None
     try:
         return supervision.channel.connection.recv(2**16, socket.MSG_PEEK)

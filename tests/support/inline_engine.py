@@ -8,8 +8,8 @@ from dataclasses import replace
 import cloudpickle
 
 from hesrpt.engines.engine import Outcome, PythonTask, Task
-from hesrpt.engines.error_details import report_exception
 from hesrpt.engines.fake import FakeEngine
+from hesrpt.engines.item_reports import report_exception
 
 
 class InlineEngine(FakeEngine):

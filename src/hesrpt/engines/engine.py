@@ -9,6 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -17,17 +18,11 @@ from typing import Any, NamedTuple, TypeAlias
 import cloudpickle
 
 from hesrpt.decisions.dispatch import MAX_BATCH
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
-from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
 from hesrpt.errors import InputError
 from hesrpt.jobs.text import describe_value
-from hesrpt.pickling import dump_pieces
+from hesrpt.pickling import Pickled, dump_pieces
 from hesrpt.storage.logs import LogPaths
-
-
-def read_steady_clock() -> float:
-    """Return seconds on a clock that never jumps, even if the system time is set."""
-    return time.monotonic()
 
 
 def pickle_value(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
@@ -140,25 +135,17 @@ class PythonTasks(Mapping[int, Task]):
 
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
-        return self._copy(self.numbers[start:stop], self.arguments[start:stop])
+        part = copy(self)
+        part.numbers, part.arguments = self.numbers[start:stop], self.arguments[start:stop]
+        return part
 
     def without(self, items: Container[int]) -> PythonTasks:
         """Return the batch without some of the items."""
+        part = copy(self)
         pairs = zip(self.numbers, self.arguments, strict=True)
-        numbers, arguments = zip(*((n, a) for n, a in pairs if n not in items), strict=True)
-        return self._copy(numbers, arguments)
-
-    def _copy(self, numbers: Sequence[int], arguments: Sequence[Any]) -> PythonTasks:
-        return PythonTasks(
-            numbers,
-            arguments,
-            function=self.function,
-            timeout=self.timeout,
-            logs=self.logs,
-            keep_results=self.keep_results,
-            variables=self.variables,
-            holds_resources=self.holds_resources,
-        )
+        left = [(number, argument) for number, argument in pairs if number not in items]
+        part.numbers, part.arguments = zip(*left, strict=True) if left else ((), ())
+        return part
 
     def __getitem__(self, item: int) -> PythonTask:
         return PythonTask(
@@ -350,7 +337,7 @@ class Engine(ABC):
 
     def now(self) -> float:
         """Return the current time in seconds, on the clock that times items."""
-        return read_steady_clock()
+        return time.monotonic()
 
     @abstractmethod
     def wait_for_outcomes(self, timeout: float) -> Sequence[Outcome | FinishedItems]:
@@ -372,3 +359,43 @@ class Engine(ABC):
 
     def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""
+
+
+#: Read by NVIDIA's libraries, and by AMD's.
+_CUDA, _HIP = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
+
+
+def choose_gpu_variables(gpus: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a process that may use these GPUs, and no others.
+
+    If the scheduler itself may use only some GPUs, indices count among these.
+
+    >>> choose_gpu_variables((0, 1), {})
+    {'CUDA_VISIBLE_DEVICES': '0,1', 'HIP_VISIBLE_DEVICES': '0,1'}
+    >>> choose_gpu_variables((1,), {"CUDA_VISIBLE_DEVICES": "4,5"})
+    {'CUDA_VISIBLE_DEVICES': '5', 'HIP_VISIBLE_DEVICES': '5'}
+    >>> choose_gpu_variables((), {})
+    {'CUDA_VISIBLE_DEVICES': '', 'HIP_VISIBLE_DEVICES': '-1'}
+    """
+    if not gpus:
+        return {_CUDA: "", _HIP: "-1"}  # an empty text would not hide AMD's
+    allowed = [name for name in environment.get(_CUDA, "").split(",") if name.strip()]
+    names = [allowed[gpu].strip() if gpu < len(allowed) else str(gpu) for gpu in gpus]
+    return {_CUDA: ",".join(names), _HIP: ",".join(names)}
+
+
+def check_server_resources(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return the resources of a server as a dictionary, or raise an error.
+
+    >>> check_server_resources({"CPU": 1, "GPU": 0.5})
+    {'CPU': 1, 'GPU': 0.5}
+    """
+    if not isinstance(resources, Mapping) or not resources:
+        raise InputError(f"must be like {{'CPU': 1}}, got {resources!r}", argument="resources")
+    for name, amount in resources.items():
+        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if not is_number or not 1e-4 <= amount < 1e15:
+            raise InputError(
+                f"must hold 0.0001 to 1e15 of {name!r}, got {amount!r}", argument="resources"
+            )
+    return dict(resources)

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
 import cloudpickle
 
-from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
+from hesrpt.pickling import Pickled
 from hesrpt.pool.async_waiting import pause, run_in_thread, wait_async
 from hesrpt.scheduler.completions import DONE_BEFORE, FAILED, UNFINISHED
 from hesrpt.scheduler.driver import Driver

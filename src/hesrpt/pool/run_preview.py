@@ -13,7 +13,7 @@ from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
 from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.decisions.learning import KindMemory
-from hesrpt.engines.local.cores import count_cores
+from hesrpt.engines.local.processes import count_cores
 from hesrpt.jobs.job_end import JobState
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_jobs, explain_changed_jobs

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from hesrpt.engines.engine import Engine, PythonTasks, Task
-from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES
 from hesrpt.jobs.text import add_source_lines
+from hesrpt.pickling import Pickled
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.calls import Call, CallEnd, Caller
 from hesrpt.scheduler.source import SourceListener

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 
 from hesrpt.engines.engine import CommandTask, Task
-from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.fingerprints import fingerprint_command_items
 from hesrpt.jobs.text import describe_value
+from hesrpt.pickling import Pickled
 from hesrpt.scheduler.source import SourceListener
 from hesrpt.storage.earlier_items import EarlierItems, Matches
 from hesrpt.storage.item_keys import create_keys

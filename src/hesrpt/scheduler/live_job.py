@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
 from hesrpt.jobs.job_end import DONE, JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
+from hesrpt.pickling import Pickled
 from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions
 from hesrpt.scheduler.run_history import ItemTiming

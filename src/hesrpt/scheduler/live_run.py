@@ -43,9 +43,15 @@ from hesrpt.decisions.events import (
     WeightChanged,
 )
 from hesrpt.decisions.learning import KindMemory
-from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
-from hesrpt.engines.gpu_variables import choose_gpu_variables
+from hesrpt.engines.engine import (
+    Engine,
+    FinishedItems,
+    Outcome,
+    Task,
+    choose_gpu_variables,
+    reserve,
+)
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure, describe_losses
 from hesrpt.jobs.item_resources import GPU

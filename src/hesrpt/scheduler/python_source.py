@@ -8,12 +8,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from hesrpt.engines.engine import PythonTasks, Task
-from hesrpt.engines.error_details import Refusal, describe_pickling_problem
-from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.engines.item_reports import Refusal, describe_pickling_problem
 from hesrpt.errors import InputError
 from hesrpt.jobs.fingerprints import fingerprint_item
 from hesrpt.jobs.text import describe_value
-from hesrpt.pickling import load_harmless
+from hesrpt.pickling import Pickled, load_harmless
 from hesrpt.scheduler.source import SourceListener
 from hesrpt.storage.earlier_items import EarlierItems, Matches
 from hesrpt.storage.item_keys import create_keys

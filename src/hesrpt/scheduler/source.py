@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from hesrpt.engines.engine import Task
-from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.pickling import Pickled
 from hesrpt.storage.earlier_items import EarlierItems, Match, Matches
 from hesrpt.storage.logs import LogPaths
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hesrpt.engines.local.kept_process import KeptProcess
+from hesrpt.engines.local.supervision import KeptProcess
 
 # How often to compare again at most, and how long that may take, in seconds.
 _EVERY_SECONDS, _TIMEOUT = 60.0, 300.0

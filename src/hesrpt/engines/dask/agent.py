@@ -11,6 +11,7 @@ Dask knows nothing of this: it sees tasks that wait.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import shutil
@@ -20,30 +21,71 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 from distributed import get_worker
 
-from hesrpt.engines.dask.agent_batch import AgentBatch
-from hesrpt.engines.dask.batch_messages import (
-    AgentOptions,
-    BatchReport,
-    BatchRequest,
-    CallBatch,
-)
 from hesrpt.engines.engine import (
+    CommandTask,
     FinishedItems,
     Outcome,
     PackedFunction,
     PythonTasks,
     Task,
 )
+from hesrpt.engines.local.channel import LARGE_BYTES, write_shared_file
 from hesrpt.engines.local.local_engine import LocalEngine
-from hesrpt.engines.local.shared_files import LARGE_BYTES, write_shared_file
+from hesrpt.engines.local.output import read_end
 from hesrpt.storage.logs import LogPaths
+
+
+class AgentOptions(NamedTuple):
+    """What an agent has to know before its first batch."""
+
+    engine: str  # the engine that it works for
+    servers: int  # how many items it may run at a time
+    run: str  # the state directory of the run; empty if it has none
+
+
+class CallBatch(NamedTuple):
+    """Calls of one function: an argument for each item."""
+
+    function: int  # its number
+    items: Sequence[int]
+    arguments: Sequence[Any]  # each is short and plain, or pickled, or None if it is a result
+    results: Sequence[int]  # which arguments are results that other calls have left in the cluster
+    timeout: float | None
+    keep_results: bool
+
+
+class BatchRequest(NamedTuple):
+    """A batch to run."""
+
+    agent: AgentOptions
+    process: str  # the worker process that is to run it, and no other
+    key: str  # of the Dask task
+    number: int
+    job: str
+    servers: int
+    work: CallBatch | Mapping[int, CommandTask]
+    with_output: bool
+    forgotten: Sequence[int] = ()  # the numbers of functions that are not needed any more
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What has become of a batch since the last report."""
+
+    outcomes: Sequence[Outcome | FinishedItems] = ()
+    outputs: Mapping[int, bytes] = field(default_factory=dict)  # what items printed
+    gone: Sequence[int] = ()  # items that were stopped, and whose processes are gone
+    is_last: bool = True  # whether nothing of the batch is left
+    was_refused: bool = False  # whether it was withdrawn, and never started
+    other_process: str | None = None  # which process this is, if not the one it was meant for
+
 
 #: Identifies this process. A Dask worker that was restarted may have the address of the last one.
 PROCESS = f"{os.getpid()}-{uuid.uuid4().hex}"
@@ -57,7 +99,6 @@ _REMEMBERED_BATCHES = 1000
 _agents: dict[str, Agent] = {}
 _withdrawn: set[tuple[str, int]] = set()  # batches that must not be started, by engine and number
 _lock = threading.Lock()
-
 
 # --- what Dask calls --------------------------------------------------------------------------
 
@@ -309,3 +350,82 @@ def _is_cancelled(key: str) -> bool:
     """Return whether Dask no longer wants the result of a task that runs on this worker."""
     task = get_worker().state.tasks.get(key)
     return task is None or task.state == "cancelled"
+
+
+class AgentBatch:
+    """A batch that an agent runs."""
+
+    def __init__(self, request: BatchRequest, logs: str) -> None:
+        self.job, self.number = request.job, request.number
+        self.left = set(request.work.items if isinstance(request.work, CallBatch) else request.work)
+        self.ending: set[int] = set()  # items that were stopped, and may not be gone yet
+        self.logs = LogPaths(logs, ".log") if request.with_output else None
+        self._outcomes: list[Outcome | FinishedItems] = []
+        self._outputs: dict[int, bytes] = {}
+        self._gone: list[int] = []
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.left
+
+    def record(self, outcome: Outcome | FinishedItems) -> None:
+        """Record how items have ended; those that were stopped may be done nevertheless."""
+        items = outcome.items if isinstance(outcome, FinishedItems) else (outcome.item,)
+        self._outcomes.append(_replace_results(outcome))
+        self._remove(items)
+
+    def record_gone(self) -> list[int]:
+        """Record that no process of items that were stopped is left, and return these items."""
+        gone = sorted(self.left & self.ending)
+        self._remove(gone)
+        return gone
+
+    def _remove(self, items: Iterable[int]) -> None:
+        self.left.difference_update(items)
+        self._gone += self.ending.intersection(items)
+        if self.logs is not None:
+            self._outputs |= _read_outputs(self.logs, items)
+
+    def take_report(self, *, is_last: bool = False) -> BatchReport:
+        """Return what was recorded since the last report."""
+        report = BatchReport(self._outcomes, self._outputs, self._gone, is_last)
+        self._outcomes, self._outputs, self._gone = [], {}, []
+        return report
+
+
+def strip_results(report: BatchReport) -> BatchReport:
+    """Return a report without the results, which stay in the cluster."""
+    return replace(report, outcomes=[_replace_results(each, b"") for each in report.outcomes])
+
+
+def load_result(report: BatchReport, item: int) -> Any:
+    """Return the result of an item."""
+    for outcome in report.outcomes:
+        if isinstance(outcome, Outcome) and outcome.item == item:
+            return cloudpickle.loads(outcome.result)
+        if isinstance(outcome, FinishedItems) and item in outcome.items:
+            return cloudpickle.loads(outcome.results[outcome.items.index(item)])
+    raise KeyError(item)
+
+
+def _read_outputs(logs: LogPaths, items: Iterable[int]) -> dict[int, bytes]:
+    """Return what items have printed, if they have, and remove their logs."""
+    outputs = {}
+    for item in items:
+        log = logs.get(item)
+        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+            outputs[item] = read_end(file)
+            log.unlink()
+    return outputs
+
+
+def _replace_results(
+    outcome: Outcome | FinishedItems, result: bytes | None = None
+) -> Outcome | FinishedItems:
+    """Return an outcome with copies of its results, which may be in files, or another result."""
+    if isinstance(outcome, FinishedItems):
+        results = [bytes(each) if result is None else result for each in outcome.results]
+        return outcome._replace(
+            items=list(outcome.items), seconds=list(outcome.seconds), results=results
+        )
+    return replace(outcome, result=bytes(outcome.result) if result is None else result)

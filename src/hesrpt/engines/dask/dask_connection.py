@@ -2,28 +2,39 @@
 
 Everything that waits for Dask is a coroutine in the event loop of the Dask client. Each puts what
 it learns into the queue of the engine, whose thread never waits for Dask.
+
+A cluster object can grow and shrink with the jobs. Dask's own adaptive scaling looks at the tasks
+that wait in its scheduler. Ours wait here, so we tell Dask how many workers the jobs could use, and
+which it may close.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import pickle
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from distributed import Client, Future, LocalCluster
+from distributed import Adaptive, Client, Future, LocalCluster
 from distributed.deploy.cluster import Cluster
 
 from hesrpt.engines.dask import agent
-from hesrpt.engines.dask.agent_batch import load_result, strip_results
-from hesrpt.engines.dask.batch_messages import BatchReport, BatchRequest, CallBatch
-from hesrpt.engines.dask.slots import Batch, Worker, WorkerInfo
+from hesrpt.engines.dask.agent import (
+    BatchReport,
+    BatchRequest,
+    CallBatch,
+    load_result,
+    strip_results,
+)
+from hesrpt.engines.dask.slots import Batch, Demand, Worker, WorkerInfo
 from hesrpt.engines.engine import Outcome
-from hesrpt.engines.local.cores import count_cores
+from hesrpt.engines.local.processes import count_cores
 from hesrpt.errors import InputError
 
 _LOG = logging.getLogger("hesrpt")
@@ -182,7 +193,7 @@ class DaskConnection:
 
     def fetch(self, reference: Future) -> Any:
         """Return a result that was left in the cluster. Any thread may call this."""
-        return self._run(self._fetch(reference))
+        return self._run(self._wait(reference, [reference]))
 
     def close(self) -> dict[int, BatchReport]:
         """End our agents, and the connection if it is ours; return the last reports of batches."""
@@ -379,9 +390,6 @@ class DaskConnection:
             for report in answers.values():
                 self._on_event(Reported(batch, report))
 
-    async def _fetch(self, reference: Future) -> Any:
-        return await self._wait(reference, [reference])
-
     async def _end_agents(self) -> dict[int, BatchReport]:
         answers = await self.client.run(agent.close_agent, self.engine, on_error="ignore")
         # What has ended just before is still to be received.
@@ -415,3 +423,80 @@ def _start_own_cluster(servers: int) -> LocalCluster:
 
     cluster.sync(stop_http_servers)
     return cluster
+
+
+# --- growing and shrinking ------------------------------------------------------------------------
+
+# Seconds between two looks of Dask at the demand.
+_INTERVAL = 0.5
+
+
+class _DemandAdaptive(Adaptive):  # type: ignore[misc]
+    """Adaptive scaling by the demand of our jobs."""
+
+    def __init__(self, cluster: Cluster, *, demand: Demand, **options: Any) -> None:
+        self.demand = demand
+        super().__init__(cluster, **options)
+
+    async def target(self) -> int:
+        return self.demand.workers
+
+    async def workers_to_close(self, target: int) -> list[Any]:
+        return self.demand.close_drained(self.cluster, max(len(self.plan) - target, 0))
+
+
+class ClusterScaling:
+    """Lets a cluster follow the demand until it is closed."""
+
+    def __init__(
+        self, cluster: Cluster, minimum: int | None, maximum: int | None, idle_seconds: float
+    ) -> None:
+        self._cluster = cluster
+        previous = getattr(cluster, "_adaptive", None)
+        self._previous = previous if getattr(previous, "state", "") == "running" else None
+        bounds = {"minimum": minimum, "maximum": maximum}
+        for name, value in bounds.items():
+            if value is None and self._previous is not None:
+                bounds[name] = getattr(self._previous, name)
+        self.minimum = bounds["minimum"] or 0
+        self.maximum = inf if bounds["maximum"] is None else bounds["maximum"]
+        if self.maximum < self.minimum:
+            raise InputError(f"must be at least {self.minimum}, got {maximum}", argument="maximum")
+        self.demand = Demand(idle_seconds, _count_threads(cluster))
+        self._adaptive = cluster.adapt(
+            Adaptive=_DemandAdaptive,
+            demand=self.demand,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            interval=_INTERVAL,
+            wait_count=1,
+        )
+
+    def close(self) -> None:
+        """Let the cluster do what it did before."""
+        self._adaptive.stop()
+        with contextlib.suppress(Exception):  # the cluster may be closed
+            del self._cluster._adaptive_options["demand"]
+            if self._previous is not None:
+                self._cluster.adapt(
+                    minimum=self.minimum,
+                    maximum=self.maximum,
+                    interval=self._previous.interval,
+                    wait_count=self._previous.wait_count,
+                )
+            else:
+                self._cluster.scale(self.minimum)
+
+
+def is_adaptive(cluster: Any) -> bool:
+    """Return whether a cluster grows and shrinks by itself."""
+    return getattr(getattr(cluster, "_adaptive", None), "state", "") == "running"
+
+
+def _count_threads(cluster: Cluster) -> int:
+    """Return how many threads a new worker will have, as far as the cluster knows."""
+    count = getattr(cluster, "_threads_per_worker", None)
+    if count is not None and not inspect.signature(count).parameters:
+        with contextlib.suppress(Exception):
+            return max(int(count()), 1)
+    return 1

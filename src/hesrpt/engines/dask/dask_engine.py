@@ -9,31 +9,25 @@ their fault, and run again elsewhere.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Client, Future, KilledWorker
 from distributed.deploy.cluster import Cluster
 
-from hesrpt.engines.dask.batch_messages import (
-    AgentOptions,
-    BatchReport,
-    BatchRequest,
-    CallBatch,
-)
-from hesrpt.engines.dask.batch_packing import pack_batch, pick_tasks
+from hesrpt.engines.dask.agent import AgentOptions, BatchRequest, CallBatch
 from hesrpt.engines.dask.dask_connection import (
+    ClusterScaling,
     ClusterSeen,
     DaskConnection,
     DaskFunction,
@@ -43,22 +37,23 @@ from hesrpt.engines.dask.dask_connection import (
     LostResultError,
     Reported,
     Withdrawn,
+    is_adaptive,
 )
-from hesrpt.engines.dask.demand import ClusterScaling, is_adaptive
-from hesrpt.engines.dask.item_ledger import ItemLedger
-from hesrpt.engines.dask.slots import Batch, Worker, WorkerTable
+from hesrpt.engines.dask.slots import Batch, ItemLedger, Worker, WorkerTable
 from hesrpt.engines.engine import (
+    CommandTask,
     Engine,
     FinishedItems,
     Outcome,
+    PythonTask,
     PythonTasks,
     Task,
+    check_server_resources,
     pickle_value,
 )
-from hesrpt.engines.server_resources import check_resources
+from hesrpt.engines.local.output import append_output
 from hesrpt.errors import InputError
 from hesrpt.pickling import is_short_and_plain
-from hesrpt.storage.logs import limit_log, open_log
 from hesrpt.validation import check_whole_number
 
 # A batch that takes longer than this, in seconds, is asked for the items that have ended.
@@ -117,7 +112,7 @@ class DaskEngine(Engine):
             raise InputError("cannot be combined with cluster", argument="address")
         self.name = uuid.uuid4().hex[:12]
         self._run_directory = ""
-        self._resources = {} if resources is None else check_resources(resources)
+        self._resources = {} if resources is None else check_server_resources(resources)
         # None only wakes the thread that waits for outcomes.
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._numbers, self._function_numbers = count(), count()
@@ -382,7 +377,9 @@ class DaskEngine(Engine):
             self._bury(batch.worker)
             self.table.remove(batch.worker)
             return
-        self._write_logs(batch, report)
+        for item, output in report.outputs.items():
+            if (log := batch.tasks[item].log) is not None:
+                append_output(log, output)
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
         self.ledger.forget_stopped(batch, report.gone)
@@ -422,14 +419,6 @@ class DaskEngine(Engine):
         if len(self._seconds) > _REMEMBERED_JOBS:
             del self._seconds[next(iter(self._seconds))]
 
-    def _write_logs(self, batch: Batch, report: BatchReport) -> None:
-        for item, output in report.outputs.items():
-            log = batch.tasks[item].log
-            if log is not None:
-                with os.fdopen(open_log(log), "ab") as file:
-                    file.write(output)
-                limit_log(log)
-
     def _end_batch(self, batch: Batch, *, was_started: bool = True) -> Iterator[Outcome]:
         """Forget a batch of which nothing more will be heard; what has no outcome is lost."""
         worker = batch.worker
@@ -455,3 +444,50 @@ class DaskEngine(Engine):
 
 def _describe(error: Exception | None) -> str:
     return str(error) if isinstance(error, LostResultError) else f"{type(error).__name__}: {error}"
+
+
+class PackedBatch(NamedTuple):
+    """The items of a batch, and what Dask has to send with them."""
+
+    work: CallBatch | Mapping[int, CommandTask]
+    with_output: bool
+    function: DaskFunction | None = None
+    results: Sequence[Future] = ()  # of other calls, which are arguments
+
+
+def pack_batch(batch: Batch) -> PackedBatch:
+    """Return what is to be sent of a batch: all items that were not stopped."""
+    items = [item for item in batch.tasks if item not in batch.stopped]
+    first = batch.tasks[items[0]]  # all tasks of a batch have the same options
+    with_output = first.log is not None
+    if isinstance(first, CommandTask):
+        tasks = ((item, batch.tasks[item]) for item in items)
+        commands = {item: task for item, task in tasks if isinstance(task, CommandTask)}
+        return PackedBatch(commands, with_output)
+    arguments = _list_arguments(batch.tasks, items)
+    places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
+    results = [arguments[place] for place in places]
+    for place in places:
+        arguments[place] = None
+    function = first.function
+    work = CallBatch(function.number, items, arguments, places, first.timeout, first.keep_result)
+    return PackedBatch(work, with_output, function, results)
+
+
+def pick_tasks(tasks: Mapping[int, Task], items: list[int]) -> Mapping[int, Task]:
+    """Return some of the tasks of a batch."""
+    if isinstance(tasks, PythonTasks):
+        return tasks.without(set(tasks) - set(items))
+    return {item: tasks[item] for item in items}
+
+
+def _list_arguments(tasks: Mapping[int, Task], items: list[int]) -> list[Any]:
+    """Return the packed arguments of Python items."""
+    if isinstance(tasks, PythonTasks):
+        if len(items) == len(tasks):
+            return list(tasks.arguments)
+        wanted = set(items)
+        pairs = zip(tasks.numbers, tasks.arguments, strict=True)
+        return [argument for number, argument in pairs if number in wanted]
+    chosen = (tasks[item] for item in items)
+    return [task.argument for task in chosen if isinstance(task, PythonTask)]

@@ -1,20 +1,26 @@
-"""Which worker of a Dask cluster runs which batch. Decisions only: nothing here talks to Dask.
+"""Which items wait and run, and on which workers of a Dask cluster. Nothing here talks to Dask.
 
 A server is a *slot* of a worker: one of its threads, or one share of its resources. A command on
 several servers needs as many slots of one worker. If no worker has so many free slots yet, one
 worker is reserved: nothing else starts there until the command does. While the items of a job are
 short, each slot is sent one batch more, so that no worker waits for the scheduler.
+
+A worker may be closed when it has been idle for some time and is not needed. From then on it gets
+no items, so Dask never closes a worker that runs one.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, inf
+from math import ceil, floor, inf
 from typing import Any, NamedTuple
 
-from hesrpt.engines.engine import Task
+from distributed.deploy.cluster import Cluster
+
+from hesrpt.engines.engine import Outcome, Task
 
 # A batch is expected to end this soon, in seconds, if another one is to wait behind it.
 _SHORT_SECONDS = 0.5
@@ -185,3 +191,142 @@ def _choose_to_wait_behind(workers: Iterable[Worker], now: float) -> Worker | No
         if worker.free > -worker.usable and all(batch.is_short(now) for batch in worker.batches)
     ]
     return max(candidates, key=lambda each: each.free, default=None)
+
+
+class ItemLedger:
+    """The items without an outcome, the batches that wait, and the items that are being stopped."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Batch] = []
+        self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
+        self._ending: dict[tuple[str, int], Batch] = {}  # stopped items that may not be gone
+        self._stops: dict[Batch, list[int]] = {}  # items to stop, of which no worker knows yet
+
+    @property
+    def endings(self) -> int:
+        """How many stopped items may not be gone."""
+        return len(self._ending)
+
+    def add(self, batch: Batch) -> None:
+        """Let a batch wait for a server."""
+        self._batches |= {(batch.job, item): batch for item in batch.tasks}
+        self.waiting.append(batch)
+
+    def list_pending(self, batch: Batch) -> list[int]:
+        """Return the items of a batch that have no outcome yet and were not stopped."""
+        return [item for item in batch.tasks if self._batches.get((batch.job, item)) is batch]
+
+    # --- stopping -----------------------------------------------------------------------------
+
+    def stop(self, job: str, item: int) -> None:
+        """Expect no outcome of an item."""
+        batch = self._batches.pop((job, item), None)
+        if batch is None:
+            return
+        batch.stopped.add(item)
+        if batch in self.waiting:
+            if not self.list_pending(batch):
+                self.waiting.remove(batch)
+            return
+        self._ending[job, item] = batch
+        self._stops.setdefault(batch, []).append(item)
+
+    def take_stops(self) -> dict[Batch, list[int]]:
+        """Return the items to stop, of which no worker knows yet: all of a batch together."""
+        stops, self._stops = self._stops, {}
+        return stops
+
+    def is_stopping(self, job: str) -> bool:
+        """Whether stopped items of a job may not be gone."""
+        return any(name == job for name, _ in self._ending)
+
+    def is_held_back(self, batch: Batch) -> bool:
+        """Whether a stopped attempt of one of its items may not be gone yet."""
+        return bool(self._ending) and any((batch.job, item) in self._ending for item in batch.tasks)
+
+    def forget_stopped(self, batch: Batch, items: Iterable[int]) -> None:
+        """Note that stopped items are gone."""
+        for item in items:
+            if self._ending.get((batch.job, item)) is batch:
+                del self._ending[batch.job, item]
+
+    # --- outcomes -----------------------------------------------------------------------------
+
+    def take(self, batch: Batch, outcome: Outcome) -> bool:
+        """Return whether an outcome is to be reported, and expect no other one.
+
+        A stopped item is reported if it is done nevertheless. If it was started again, that attempt
+        is still waiting, and is not needed.
+        """
+        key = batch.job, outcome.item
+        latest = self._batches.get(key)
+        if latest is not batch and (not outcome.is_done or self._ending.get(key) is not batch):
+            return False
+        self.forget_stopped(batch, [outcome.item])
+        if latest is not None:
+            del self._batches[key]
+            if latest is not batch:
+                latest.stopped.add(outcome.item)
+                if not self.list_pending(latest):
+                    self.waiting.remove(latest)
+        return True
+
+    def take_items(self, batch: Batch, items: Iterable[int]) -> None:
+        """Expect no more outcomes of items of a batch, none of which was stopped."""
+        for item in items:
+            del self._batches[batch.job, item]
+
+    def take_rest(self, batch: Batch) -> list[int]:
+        """Forget a batch of which nothing more will be heard; return its items without outcome."""
+        self.forget_stopped(batch, batch.stopped)
+        lost = self.list_pending(batch)
+        self.take_items(batch, lost)
+        return lost
+
+
+class Demand:
+    """How many workers the jobs could use, and which are not needed.
+
+    The engine's thread updates it, and Dask's thread reads it.
+    """
+
+    def __init__(self, idle_seconds: float, servers_per_worker: int = 1) -> None:
+        self.idle_seconds, self.servers_per_worker = idle_seconds, servers_per_worker
+        self.workers = 0  # how many the jobs could use, at least those that are busy
+        self._lock = threading.Lock()
+        self._drained: set[Any] = set()  # names of workers that get no items any more
+        self._closing: set[Any] = set()  # those that Dask was told to close
+
+    def update(self, table: WorkerTable, useful_servers: int) -> None:
+        """Work out the demand, and drain workers that are not needed."""
+        now = time.monotonic()
+        workers = list(table.workers.values())
+        known_slots = max((worker.slots for worker in workers), default=self.servers_per_worker)
+        self.servers_per_worker = known_slots
+        needed = ceil(min(useful_servers, table.max_servers) / max(known_slots, 1))
+        idle = [
+            worker
+            for worker in workers
+            if not worker.batches and now - worker.idle_since >= self.idle_seconds
+        ]
+        idle.sort(key=lambda worker: worker.idle_since)
+        surplus = max(len(workers) - needed, 0)
+        with self._lock:
+            self._closing &= {worker.name for worker in workers}
+            self._drained = self._closing | {worker.name for worker in idle[:surplus]}
+            self.workers = max(needed, len(workers) - len(idle))
+        table.drain(self._drained)
+
+    def close_drained(self, cluster: Cluster, surplus: int) -> list[Any]:
+        """Return names of workers that Dask is to close, which it will do."""
+        with self._lock:
+            groups = [
+                {f"{name}{suffix}" for suffix in spec["group"]}
+                for name, spec in getattr(cluster, "worker_spec", {}).items()
+                if "group" in spec
+            ]
+            # Workers of one batch job end together.
+            kept = {name for group in groups if not group <= self._drained for name in group}
+            chosen = [name for name in self._drained if name not in kept][:surplus]
+            self._closing.update(chosen)
+            return chosen

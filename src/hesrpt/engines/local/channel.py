@@ -2,20 +2,27 @@
 
 A message is a *head*, a tuple of plain values, and a *body*, any number of bytes. It may carry file
 descriptors. If the other process dies in the middle of a message, the part received is discarded.
+A large value is written to a file without a path, in memory, which the other process maps: nothing
+of it goes through the socket.
 
 This module runs in processes that must start quickly, so it imports nothing else of the project.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
+import mmap
 import os
+import resource
+import select
 import socket
 import struct
+import weakref
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -101,42 +108,29 @@ class Channel:
         outgoing = self._outgoing
         try:
             while outgoing:
-                pieces, fds = self._take_pieces()
-                if fds:
-                    sent = socket.send_fds(self.connection, pieces, fds)
-                else:
+                pieces = []
+                for piece, fds in islice(outgoing, _PIECES):
+                    if fds:
+                        break
+                    pieces.append(piece)
+                if pieces:
                     sent = self.connection.sendmsg(pieces)
-                self._remove_sent(sent)
+                else:  # file descriptors travel with one piece
+                    first, fds = outgoing[0]
+                    sent = socket.send_fds(self.connection, [first], fds)
+                    close_all(fds)
+                    outgoing[0] = (first, ())
+                while sent > 0:
+                    piece, _ = outgoing.popleft()
+                    if sent < len(piece):
+                        outgoing.appendleft((memoryview(piece)[sent:], ()))
+                    sent -= len(piece)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # receiving will find the connection closed
             for _, fds in outgoing:
                 close_all(fds)
             outgoing.clear()
-
-    def _take_pieces(self) -> tuple[list[bytes | memoryview], Sequence[int]]:
-        """Return pieces that can be sent together: file descriptors travel with one piece."""
-        first, fds = self._outgoing[0]
-        if fds:
-            return [first], fds
-        pieces = []
-        for piece, other_fds in islice(self._outgoing, _PIECES):
-            if other_fds:
-                break
-            pieces.append(piece)
-        return pieces, ()
-
-    def _remove_sent(self, sent: int) -> None:
-        outgoing = self._outgoing
-        while sent > 0 and outgoing:
-            piece, fds = outgoing[0]
-            close_all(fds)
-            if sent >= len(piece):
-                outgoing.popleft()
-                sent -= len(piece)
-            else:
-                outgoing[0] = (memoryview(piece)[sent:], ())
-                sent = 0
 
     def receive(self) -> list[Message]:
         """Return messages that have arrived; a blocking socket waits for some bytes first."""
@@ -231,4 +225,72 @@ def duplicate_all(fds: Sequence[int]) -> list[int]:
 def close_all(fds: Sequence[int]) -> None:
     """Close file descriptors."""
     for fd in fds:
+        os.close(fd)
+
+
+def wait_for(
+    sources: Sequence[int | None], timeout: float | None, channels: Sequence[Channel] = ()
+) -> set[int | None]:
+    """Return the file descriptors that are readable, after waiting for one.
+
+    Those of channels are also returned if there is room for what they have to send.
+    """
+    poll = select.poll()
+    for source in sources:
+        if source is not None:
+            poll.register(source, select.POLLIN)
+    for channel in channels:
+        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.has_outgoing else 0))
+    return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}
+
+
+# --- large values in files ------------------------------------------------------------------------
+
+#: Values that are larger than this are shared in files, in bytes.
+LARGE_BYTES = 2**20
+# A mapped file stays open. If more files are mapped than this, or than this fraction of all that
+# may be open, others are copied.
+_MAX_MAPPED, _MAPPED_FRACTION = 200, 1 / 4
+
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def create_shared_file(name: str) -> int:
+    """Create a file without a path, to be shared with other processes; return its descriptor."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # some sandboxes forbid it
+            return os.memfd_create(name)
+    import tempfile  # which takes long to import
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def write_shared_file(pieces: Iterable[bytes | memoryview]) -> int:
+    """Write a value to a new file; return its descriptor."""
+    fd = create_shared_file("hesrpt-value")
+    try:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_shared_file(fd: int) -> bytes | memoryview:
+    """Return the value in a file, and close the descriptor."""
+    try:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if len(_mapped) < _MAX_MAPPED and (limit < 0 or len(_mapped) < limit * _MAPPED_FRACTION):
+            with contextlib.suppress(OSError):  # there are too many open files
+                content = mmap.mmap(fd, os.fstat(fd).st_size, access=mmap.ACCESS_READ)
+                _mapped.add(content)
+                return memoryview(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read()
+    finally:
         os.close(fd)

@@ -8,12 +8,20 @@ worker is a new program that imports nothing of the script.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import selectors
+import signal
+import socket
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from hesrpt.engines.engine import (
     CommandTask,
@@ -24,30 +32,36 @@ from hesrpt.engines.engine import (
     PythonTasks,
     Task,
 )
-from hesrpt.engines.local.attempts import Attempt
-from hesrpt.engines.local.batches import Batch
-from hesrpt.engines.local.channel import close_all, is_about_open_files
-from hesrpt.engines.local.command_process import CommandStartError
-from hesrpt.engines.local.cores import count_cores
-from hesrpt.engines.local.event_loop import EventLoop
-from hesrpt.engines.local.process_table import Process, ProcessTable
-from hesrpt.engines.local.processes import create_mark, derive_mark, kill_leftovers
+from hesrpt.engines.local.channel import Channel, close_all, is_about_open_files
+from hesrpt.engines.local.item_processes import (
+    GRACE_SECONDS,
+    Batch,
+    CommandProcess,
+    CommandStartError,
+    Reply,
+    WorkerProcess,
+)
+from hesrpt.engines.local.processes import (
+    POLL_SECONDS,
+    choose_cores,
+    count_cores,
+    create_mark,
+    derive_mark,
+    kill_leftovers,
+    pin_to_cores,
+)
 from hesrpt.engines.local.shared_objects import pack_for_many, pickle_for_one
+from hesrpt.engines.local.supervision import Supervision
 from hesrpt.engines.local.supervisor import GoneReport
-from hesrpt.engines.local.worker_process import GRACE_SECONDS, Reply, WorkerProcess
 from hesrpt.jobs.item_resources import check_resources
 from hesrpt.pickling import is_short_and_plain
+from hesrpt.storage.logs import LOG_CHECK_SECONDS
 
+# This many workers in a row may end before they are ready. Then their items fail. It is also how
+# often guardian and supervisor may fail to start.
+_MAX_START_FAILURES = 3
 
-class _WaitingCommand(NamedTuple):
-    """A command that waits for servers."""
-
-    attempt: Attempt
-    servers: int
-
-    @property
-    def holds_resources(self) -> bool:
-        return self.attempt.task.holds_resources
+Process: TypeAlias = WorkerProcess | CommandProcess
 
 
 class LocalEngine(Engine):
@@ -72,12 +86,21 @@ class LocalEngine(Engine):
         self.servers = servers or count_cores()
         self.resources = {} if resources is None else check_resources(resources)
         self.mark = create_mark()
+        #: The workers and commands that have started, until they and their descendants are gone.
+        self.workers: list[WorkerProcess] = []
+        self.commands: list[CommandProcess] = []
+        self.supervision: Supervision | None = None  # started with the first process
         self._loop = EventLoop()
-        self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
-        self._attempts: dict[tuple[str, int], Attempt] = {}  # of commands that have not ended
-        self._waiting: deque[_WaitingCommand | Batch] = deque()
+        self._numbers = count(1)  # of processes
+        self._start_failures = self._supervision_failures = 0
+        self._next_log_check = 0.0
+        self._attempts: dict[tuple[str, int], CommandProcess] = {}  # commands that have not ended
+        self._waiting: deque[CommandProcess | Batch] = deque()
         self._outcomes: list[Outcome | FinishedItems] = []  # to be returned by wait_for_outcomes
         self._released_functions: deque[int] = deque()  # that workers may forget
+        self._directory: str | None = None  # in which workers run
+        with contextlib.suppress(FileNotFoundError):  # somebody has removed it
+            self._directory = os.getcwd()
 
     def capacity(self) -> int:
         return self.servers
@@ -100,11 +123,6 @@ class LocalEngine(Engine):
     # --- which processes there are --------------------------------------------------------------
 
     @property
-    def workers(self) -> list[WorkerProcess]:
-        """The workers, until they and their descendants are gone."""
-        return self._table.workers
-
-    @property
     def worker_pids(self) -> list[int]:
         """The process ids of the workers that have started."""
         return [worker.pid for worker in self.workers if worker.pid is not None]
@@ -112,15 +130,19 @@ class LocalEngine(Engine):
     @property
     def command_pids(self) -> list[int]:
         """The process ids of the commands that have started."""
-        return [command.pid for command in self._table.commands if command.pid is not None]
+        return [command.pid for command in self.commands if command.pid is not None]
 
     @property
     def guardian_pids(self) -> list[int]:
         """The process ids of guardian and supervisor, as far as they are known."""
-        if (supervision := self._table.supervision) is None:
+        if self.supervision is None:
             return []
-        pids = (supervision.guardian_pid, supervision.supervisor_pid)
+        pids = (self.supervision.guardian_pid, self.supervision.supervisor_pid)
         return [pid for pid in pids if pid is not None]
+
+    @property
+    def _processes(self) -> list[Process]:
+        return [*self.workers, *self.commands]
 
     # --- starting -----------------------------------------------------------------------------
 
@@ -134,57 +156,52 @@ class LocalEngine(Engine):
             tasks = {}
         for item, task in tasks.items():
             if isinstance(task, CommandTask):
-                self._attempts[job, item] = attempt = Attempt(job, item, task)
-                self._waiting.append(_WaitingCommand(attempt, servers))
+                command = self._attempts[job, item] = CommandProcess(job, item, task, servers)
+                self._waiting.append(command)
             else:
                 self._waiting.append(Batch(job, PythonTasks.from_task(item, task)))
         self._launch()
 
     def _launch(self) -> None:
         """Start what waits, as far as there are servers for it."""
-        if not self._waiting or not self._table.prepare(self.mark):
+        if not self._waiting:
             return
-        processes = self._table.processes
-        busy = [each for each in processes.values() if each.is_busy]
-        free = self.servers - sum(process.servers for process in busy)
-        is_idle = not busy
-        held_back: list[_WaitingCommand | Batch] = []
+        if self.supervision is None:
+            self.supervision = Supervision(self.mark)
+            self._watch_supervision()
+            if (end := self.supervision.guardian_end) is not None:
+                self._loop.watch(end, self._read_reports)
+        if self.supervision.is_broken:
+            return  # until it is replaced
+        busy = [process.servers for process in self._processes if process.is_busy]
+        free, is_idle = self.servers - sum(busy), not busy
+        held_back: list[CommandProcess | Batch] = []
         while self._waiting and (free >= self._waiting[0].servers or is_idle):
-            batch = self._waiting.popleft()
-            if self._is_held_back(batch):
-                held_back.append(batch)
+            next_up = self._waiting.popleft()
+            if self._is_held_back(next_up):
+                held_back.append(next_up)
                 continue
-            free -= batch.servers
+            free -= next_up.servers
             try:
-                if isinstance(batch, _WaitingCommand):
-                    self._start_command(batch)
+                if isinstance(next_up, CommandProcess):
+                    self._start_command(next_up, self.supervision)
                 else:
-                    self._table.give(self._table.get_worker(batch.variables), batch)
+                    self._give(self._get_worker(next_up.variables, self.supervision), next_up)
                 is_idle = False
             except OSError as error:
-                if not is_about_open_files(error) or not processes:
+                if not is_about_open_files(error) or not (self.workers or self.commands):
                     raise
                 # There are too many open files: wait until a process has ended.
-                self._waiting.appendleft(batch)
-                if (idle := self._table.find_idle_worker()) is not None:
-                    self._table.kill(idle)
+                self._waiting.appendleft(next_up)
+                if (idle := self._find_idle_worker()) is not None:
+                    self._kill(idle)
                 break
         self._waiting.extendleft(reversed(held_back))
-        self._prefetch()
-
-    def _start_command(self, waiting: _WaitingCommand) -> None:
-        attempt = waiting.attempt
-        assert isinstance(attempt.task, CommandTask)
-        max_servers = min(attempt.task.max_servers or self.servers, self.servers)
-        try:
-            self._table.start_command(attempt, waiting.servers, max_servers)
-        except CommandStartError as error:
-            self._report(attempt, error=str(error))
+        if self._waiting:
+            self._prefetch()
 
     def _prefetch(self) -> None:
         """Give what waits to busy workers, so that they need not wait for the scheduler."""
-        if not self._waiting:
-            return
         workers = [worker for worker in self.workers if worker.can_prefetch]
         for worker in sorted(workers, key=lambda worker: worker.busy_since):
             batch = self._waiting[0] if self._waiting else None
@@ -193,129 +210,159 @@ class LocalEngine(Engine):
             if worker.variables != batch.variables:
                 continue
             try:
-                self._table.give(worker, batch)
+                self._give(worker, batch)
             except OSError as error:
                 if not is_about_open_files(error):
                     raise
                 return  # wait until a worker has nothing else to do
             self._waiting.popleft()
 
-    def _is_held_back(self, batch: _WaitingCommand | Batch) -> bool:
+    def _is_held_back(self, batch: CommandProcess | Batch) -> bool:
         """Return whether it is suspended, or has to wait until what was stopped is gone.
 
         That is an earlier attempt, or anything that still holds resources.
         """
         if batch.holds_resources and any(
-            process.is_ending and process.holds_resources
-            for process in self._table.processes.values()
+            process.is_ending and process.holds_resources for process in self._processes
         ):
             return True
-        if isinstance(batch, _WaitingCommand):
-            attempt = batch.attempt
-            ending = (command for command in self._table.commands if command.is_ending)
-            return attempt.is_suspended or any(each.attempt.key == attempt.key for each in ending)
-        given = (each for worker in self.workers for each in worker.batches)
-        return any(
-            each.job == batch.job and not each.stopped.isdisjoint(batch.tasks.numbers)
-            for each in given
-            if each.stopped
-        )
+        if isinstance(batch, CommandProcess):
+            ending = (command.key for command in self.commands if command.is_ending)
+            return batch.is_suspended or batch.key in ending
+        for worker in self.workers:
+            for given in worker.batches:
+                is_same_job = given.stopped and given.job == batch.job
+                if is_same_job and not given.stopped.isdisjoint(batch.tasks.numbers):
+                    return True
+        return False
+
+    def _get_worker(self, variables: Mapping[str, str], supervision: Supervision) -> WorkerProcess:
+        """Return a worker that has nothing to do and has these variables in its environment.
+
+        A process that has used a GPU cannot be told to use another one.
+        """
+        if (worker := self._find_idle_worker(variables)) is not None:
+            return worker
+        if (other := self._find_idle_worker()) is not None:
+            self._kill(other)  # in its place
+        worker = WorkerProcess(next(self._numbers), supervision, self._directory, variables)
+        self.workers.append(worker)
+        self._watch_supervision()
+        return worker
+
+    def _find_idle_worker(self, variables: Mapping[str, str] | None = None) -> WorkerProcess | None:
+        """Return a worker without work, if there is one, with these variables if given."""
+        for worker in self.workers:
+            if not worker.is_busy and variables in (None, worker.variables):
+                return worker
+        return None
+
+    def _give(self, worker: WorkerProcess, batch: Batch) -> None:
+        worker.give(batch)
+        self._loop.watch(worker.channel, partial(self._read_replies, worker))
+
+    def _start_command(self, command: CommandProcess, supervision: Supervision) -> None:
+        threads, cores = command.servers, []
+        if command.task.pin_cores:
+            # A running program cannot be told to use more threads.
+            threads = min(command.task.max_servers or self.servers, self.servers)
+            cores = self._choose_cores(command)
+        try:
+            command.start(next(self._numbers), supervision, threads=threads, cores=cores)
+        except CommandStartError as error:
+            self._report_command(command, error=str(error))
+            return
+        self.commands.append(command)
+        self._watch_supervision()
+
+    def _choose_cores(self, command: CommandProcess) -> list[int]:
+        """Choose cores for a command that no other command has."""
+        others = (other for other in self.commands if other is not command)
+        return choose_cores(command.servers, {core for other in others for core in other.cores})
+
+    def _watch_supervision(self) -> None:
+        """Wait for reports of the supervisor, and for room if there was none for a request."""
+        if self.supervision is not None and not self.supervision.is_broken:
+            self._loop.watch(self.supervision.channel, self._read_reports)
 
     # --- resizing and stopping ------------------------------------------------------------------
 
     def suspend(self, job: str, item: int) -> None:
-        attempt = self._attempts.get((job, item))
-        if attempt is None:
-            return  # it has just ended
-        attempt.is_suspended = True
-        self._set_waiting_servers(attempt, 0)
-        for command in self._table.commands:
-            if attempt is command.attempt:
-                self._table.suspend(command)
+        if (command := self._attempts.get((job, item))) is not None:  # or it has just ended
+            command.suspend()
+            self._request("suspend", command)
 
     def resume(self, job: str, item: int, servers: int) -> None:
-        attempt = self._attempts.get((job, item))
-        if attempt is None:
-            return
-        attempt.is_suspended = False
-        self._set_waiting_servers(attempt, servers)
-        for command in self._table.commands:
-            if attempt is command.attempt:
-                self._table.go_on(command, servers)
-
-    def _set_waiting_servers(self, attempt: Attempt, servers: int) -> None:
-        """Change how many servers an attempt will get, if it waits for them."""
-        for place, batch in enumerate(self._waiting):
-            if isinstance(batch, _WaitingCommand) and batch.attempt is attempt:
-                self._waiting[place] = batch._replace(servers=servers)
+        if (command := self._attempts.get((job, item))) is not None:
+            command.go_on(servers)
+            if command.task.pin_cores:
+                self._pin(command)
+            self._request("resume", command)
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        if (attempt := self._attempts.get((job, item))) is None:
-            return
-        self._set_waiting_servers(attempt, servers)
-        for command in self._table.commands:
-            if attempt is command.attempt:
-                self._table.resize(command, servers)
+        if (command := self._attempts.get((job, item))) is not None:
+            command.servers = servers
+            self._pin(command)
+
+    def _pin(self, command: CommandProcess) -> None:
+        """Choose the cores of a command again, if it has started."""
+        if command in self.commands:
+            command.cores = self._choose_cores(command)
+            if command.pid is not None and command.cores:
+                pin_to_cores(command.pid, command.cores)
+
+    def _request(self, kind: str, process: Process) -> None:
+        """Let the supervisor kill, suspend or resume a process that has started."""
+        if process.number and self.supervision is not None and not self.supervision.is_broken:
+            self.supervision.request(kind, process.number)
+            self._watch_supervision()
+
+    def _kill(self, process: Process) -> None:
+        """Kill a process and its descendants; it is listed until they are gone."""
+        process.is_ending = True
+        self._request("kill", process)
 
     def stop(self, job: str, item: int) -> None:
-        if (attempt := self._attempts.pop((job, item), None)) is not None:
-            self._stop_command(attempt)
-        else:
-            self._stop_calls(job, (item,))
+        self.stop_items(job, (item,))
 
     def stop_items(self, job: str, items: Sequence[int]) -> None:
-        if len(items) == 1:
-            self.stop(job, items[0])
-        else:
-            self._stop_calls(job, items)
-
-    def _stop_calls(self, job: str, items: Sequence[int]) -> None:
-        """Stop items of a batch, wherever they are."""
-        self._stop_waiting_items(job, items)
-        self._stop_given_items(job, items)
-
-    def _stop_command(self, attempt: Attempt) -> None:
-        attempt.is_stopped = True
-        for batch in self._waiting:
-            if isinstance(batch, _WaitingCommand) and batch.attempt is attempt:
-                self._waiting.remove(batch)
-                return
-        for command in self._table.commands:
-            if command.attempt is attempt:
-                self._table.kill(command)
-
-    def _stop_waiting_items(self, job: str, items: Sequence[int]) -> bool:
-        """Stop items that wait for a server; return whether there were any."""
-        was_found = False
-        for place, batch in reversed(list(enumerate(self._waiting))):
-            if isinstance(batch, Batch) and batch.job == job:
-                rest = batch.remove(items)
-                was_found = was_found or rest is not batch
-                if rest is None:
-                    del self._waiting[place]
+        for item in items:
+            if (command := self._attempts.pop((job, item), None)) is not None:
+                command.is_stopped = True
+                if command in self._waiting:
+                    self._waiting.remove(command)
                 else:
-                    self._waiting[place] = rest
-        return was_found
-
-    def _stop_given_items(self, job: str, items: Sequence[int]) -> None:
-        """Stop items that were given to workers; those that run one of them are killed."""
+                    self._kill(command)
+        self._stop_waiting_items(job, items)
         for worker in self.workers:
             stopped = [batch for batch in worker.batches if batch.job == job and batch.stop(items)]
             if not stopped or worker.is_ending:
                 continue
             self._withdraw(worker)
-            if not worker.runs_stopped_item:
-                continue
-            if worker.may_have_results:
-                worker.stop_soon()
-            else:
-                self._table.kill(worker)
+            # Of what is left, it runs the last item.
+            if (
+                worker.batches
+                and worker.batches[-1].tasks.numbers[-1] in worker.batches[-1].stopped
+            ):
+                if worker.may_have_results:
+                    worker.stop_by = time.monotonic() + GRACE_SECONDS
+                else:
+                    self._kill(worker)
+
+    def _stop_waiting_items(self, job: str, items: Sequence[int]) -> None:
+        """Stop items of a batch that wait for a server."""
+        for place, batch in reversed(list(enumerate(self._waiting))):
+            if isinstance(batch, Batch) and batch.job == job:
+                if (rest := batch.remove(items)) is None:
+                    del self._waiting[place]
+                else:
+                    self._waiting[place] = rest
 
     def is_stopping(self, job: str) -> bool:
         return (
             any(outcome.job == job for outcome in self._outcomes)
             or any(job in worker.stopped_jobs for worker in self.workers)
-            or any(job == each.stopped_job for each in self._table.commands)
+            or any(command.is_stopped and command.job == job for command in self.commands)
         )
 
     def _withdraw(self, worker: WorkerProcess) -> None:
@@ -328,43 +375,124 @@ class LocalEngine(Engine):
         end = time.monotonic() + timeout
         while True:
             self._launch()
-            until = min(end, self._table.find_deadline())
+            until = min(end, self._find_deadline())
             self._loop.wait(0.0 if self._outcomes else max(until - time.monotonic(), 0.0))
-            self._withdraw_from_slow_workers()
-            self._table.kill_overdue()
-            self._table.limit_logs()
-            self._table.replace_supervision()
+            self._look_after_processes()
+            self._replace_supervision()
             while self._released_functions:
-                self._table.forget_function(self._released_functions.popleft())
+                function = self._released_functions.popleft()
+                for worker in self.workers:
+                    worker.forget(function)
             if self._outcomes or self._loop.is_woken or time.monotonic() >= end:
                 self._loop.is_woken = False
                 self._launch()
                 outcomes, self._outcomes = self._outcomes, []
                 return outcomes
 
-    def _withdraw_from_slow_workers(self) -> None:
-        """Let what waits behind a long item run on another worker."""
+    def _find_deadline(self) -> float:
+        """Return when there will be something to do even if nothing happens."""
+        deadline = inf
+        if self.supervision is not None and self.supervision.is_broken:
+            deadline = time.monotonic() + POLL_SECONDS
+        for worker in self.workers:
+            deadline = min(deadline, worker.deadline, worker.patience_end)
+        for command in self.commands:
+            deadline = min(deadline, command.deadline)
+        return deadline
+
+    def _look_after_processes(self) -> None:
+        """Act on processes that take too long or print too much."""
         now = time.monotonic()
         for worker in self.workers:
-            if worker.patience_end <= now:
+            if worker.patience_end <= now:  # let what waits behind a long item run elsewhere
                 self._withdraw(worker)
-                worker.lose_patience()
+                worker.is_slow = True
+        has_to_check_logs = now >= self._next_log_check
+        if has_to_check_logs:
+            self._next_log_check = now + LOG_CHECK_SECONDS
+        for process in self._processes:
+            if process.deadline <= now:
+                process.expire()
+                self._kill(process)
+            if has_to_check_logs:
+                process.limit_output()
 
     def wake(self) -> None:
         self._loop.wake()
 
+    def _read_replies(self, worker: WorkerProcess) -> None:
+        if worker not in self.workers:
+            return  # it has just gone
+        worker.channel.flush()
+        self._report_replies(worker.receive())
+        if worker.is_ready:
+            self._start_failures = 0
+        if worker.channel.is_closed:
+            self._loop.unwatch(worker.channel)
+            return
+        self._loop.watch(worker.channel, partial(self._read_replies, worker))
+        if worker.has_to_end and not worker.is_ending:
+            self._kill(worker)
+
+    def _read_reports(self) -> None:
+        supervision = self.supervision
+        if supervision is None or supervision.is_broken:
+            return
+        for report in supervision.receive():
+            process = next((each for each in self._processes if each.number == report.number), None)
+            if process is None:
+                continue
+            if isinstance(report, GoneReport):
+                self._remove(process, report)
+                continue
+            process.pid = report.pid
+            if isinstance(process, CommandProcess) and process.cores:
+                pin_to_cores(report.pid, process.cores)  # it may have been resized meanwhile
+        if supervision.is_broken:
+            self._loop.unwatch(supervision.channel)
+            if (end := supervision.guardian_end) is not None:
+                self._loop.unwatch(end)
+        else:
+            self._watch_supervision()
+
+    def _replace_supervision(self) -> None:
+        """If guardian or supervisor died and everything is gone, let the next start replace them.
+
+        Nobody knows how the processes ended that were running.
+        """
+        supervision = self.supervision
+        if supervision is None or not supervision.is_broken or not supervision.check_end():
+            return
+        self.supervision = None
+        self._supervision_failures = self._supervision_failures + 1 if supervision.has_failed else 0
+        if self._supervision_failures >= _MAX_START_FAILURES:
+            raise RuntimeError("the process that starts workers and commands cannot be started")
+        for process in self._processes:
+            self._remove(process, None)
+
     # --- outcomes -------------------------------------------------------------------------------
 
-    def _report_gone(self, process: Process, report: GoneReport | None) -> None:
-        """Report the attempts of a process that is gone; without a report, they are lost."""
+    def _remove(self, process: Process, report: GoneReport | None) -> None:
+        """Report the items of a process that is gone; without a report, they are lost."""
+        process.limit_output()
         if isinstance(process, WorkerProcess):
+            if not process.channel.is_closed:
+                self._loop.unwatch(process.channel)
+            self._report_replies(process.receive(is_gone=True))
+            if not process.is_ready and report is not None:
+                was_killed = -report.exit_code in (signal.SIGKILL, signal.SIGTERM)
+                self._start_failures += process.is_late or not was_killed
             self._report_gone_worker(process, report)
             self._loop.is_woken |= bool(process.stopped_jobs)
-        elif report is None:
-            self._report(process.attempt, is_lost=True)
+            self.workers.remove(process)
         else:
-            error, seconds = process.describe_failure(report), process.measure_seconds(report)
-            self._report(process.attempt, seconds, error=error, details=process.details)
+            if report is None:
+                self._report_command(process, is_lost=True)
+            else:
+                error, seconds = process.describe_failure(report), process.measure_seconds(report)
+                self._report_command(process, seconds, error=error, details=process.details)
+            self.commands.remove(process)
+        process.close()
 
     def _report_gone_worker(self, worker: WorkerProcess, report: GoneReport | None) -> None:
         """Report what a worker has not answered for: the item that it has started last is blamed.
@@ -373,19 +501,19 @@ class LocalEngine(Engine):
         """
         error = None if report is None else worker.describe_failure(report)
         started = [(batch, item) for batch in worker.batches for item in batch.unanswered]
-        for batch, item in started[:-1]:
-            self._report_item(batch, item, is_lost=True)
-        for batch, item in started[-1:]:
-            if error is None:
+        for place, (batch, item) in enumerate(started, start=1):
+            if error is None or place < len(started):
                 self._report_item(batch, item, is_lost=True)
             else:
                 self._report_item(batch, item, error=error, details=worker.details)
+        # Items fail that never started only if workers cannot start.
+        is_hopeless = not started and self._start_failures >= _MAX_START_FAILURES
         for batch in worker.unstarted:
             for item in batch.unanswered:
-                if error is None or started or self._table.can_start_workers:
-                    self._report_item(batch, item, is_lost=True, was_started=False)
-                else:
+                if error is not None and is_hopeless:
                     self._report_item(batch, item, error=error)
+                else:
+                    self._report_item(batch, item, is_lost=True, was_started=False)
 
     def _report_replies(self, replies: list[Reply]) -> None:
         for batch, items, seconds, results, error, details in replies:
@@ -402,13 +530,15 @@ class LocalEngine(Engine):
         if item not in batch.stopped:
             self._outcomes.append(Outcome(batch.job, item, seconds, **details))
 
-    def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
+    def _report_command(
+        self, command: CommandProcess, seconds: float = 0.0, **details: Any
+    ) -> None:
         """Report a command; if it was stopped, only if it is done, and was not started again."""
-        outcome = Outcome(attempt.job, attempt.item, seconds, **details)
-        if not attempt.is_stopped:
-            del self._attempts[attempt.key]
+        outcome = Outcome(command.job, command.item, seconds, **details)
+        if not command.is_stopped:
+            del self._attempts[command.key]
             self._outcomes.append(outcome)
-        elif outcome.is_done and attempt.key not in self._attempts:
+        elif outcome.is_done and command.key not in self._attempts:
             self._outcomes.append(outcome)
         else:
             self._loop.is_woken = True  # somebody may wait until it is gone
@@ -417,14 +547,7 @@ class LocalEngine(Engine):
 
     def close(self) -> list[Outcome | FinishedItems]:
         self._waiting.clear()
-        self._receive_last_results()
-        self._table.close()
-        self._loop.close()
-        outcomes, self._outcomes = self._outcomes, []
-        return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
-
-    def _receive_last_results(self) -> None:
-        """Let workers that run short items answer for those that are done."""
+        # Let workers that run short items answer for those that are done.
         busy = [worker for worker in self.workers if worker.may_have_results]
         for worker in busy:
             worker.withdraw()
@@ -432,7 +555,81 @@ class LocalEngine(Engine):
         while any(worker.batches for worker in busy) and time.monotonic() < deadline:
             self._loop.wait(max(deadline - time.monotonic(), 0.0))
             self._loop.is_woken = False
+        if self.supervision is not None:
+            self.supervision.dismiss()
+        for worker in self.workers:
+            self._report_replies(worker.receive(is_gone=True))
+        for process in self._processes:
+            process.close()
+        self._forget_processes()
+        outcomes, self._outcomes = self._outcomes, []
+        return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
 
     def close_after_fork(self) -> None:
-        self._table.close_after_fork()
+        if self.supervision is not None:
+            self.supervision.close_after_fork()
+        for process in self._processes:
+            process.close_files()
+        self._forget_processes()
+
+    def _forget_processes(self) -> None:
+        self.supervision = None
+        self.workers.clear()
+        self.commands.clear()
         self._loop.close()
+
+
+class EventLoop:
+    """Waits for files, and calls a function for each that is ready."""
+
+    def __init__(self) -> None:
+        self.is_woken = False  # until whoever runs the loop has seen it, and resets it
+        self._is_waiting = False
+        self._selector = selectors.DefaultSelector()
+        self._sender, self._receiver = socket.socketpair()
+        self._sender.setblocking(False)
+        self._receiver.setblocking(False)
+        self.watch(self._receiver.fileno(), self._drain)
+
+    def watch(self, source: Channel | int, callback: Callable[[], None]) -> None:
+        """Call a function when a channel or another file can be read.
+
+        For a channel that has something to send, call it also when there is room for that.
+        """
+        events = selectors.EVENT_READ
+        if isinstance(source, Channel) and source.has_outgoing:
+            events |= selectors.EVENT_WRITE
+        fd = source if isinstance(source, int) else source.fileno()
+        if fd not in self._selector.get_map():
+            self._selector.register(source, events, callback)
+        elif self._selector.get_key(source).events != events:
+            self._selector.modify(source, events, callback)
+
+    def unwatch(self, source: Channel | int) -> None:
+        """Stop watching a channel or a file."""
+        self._selector.unregister(source)
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something is ready, or somebody wakes the loop, and call the functions."""
+        # In this order, a thread that wakes the loop need not write to the socket while it is busy.
+        self._is_waiting = True
+        for key, _ in self._selector.select(0.0 if self.is_woken else timeout):
+            key.data()
+        self._is_waiting = False
+
+    def wake(self) -> None:
+        """Wake the loop, now or when it is about to wait. Any thread may call this."""
+        self.is_woken = True
+        if self._is_waiting:
+            with contextlib.suppress(OSError):  # enough bytes are in the socket already
+                self._sender.send(b"\0")
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._receiver.recv(4096)
+
+    def close(self) -> None:
+        """Close the files of the loop itself."""
+        self._selector.close()
+        self._sender.close()
+        self._receiver.close()

@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from hesrpt.engines.local.shared_files import create_shared_file
+from hesrpt.engines.local.channel import create_shared_file
 from hesrpt.storage.logs import LogPaths, limit_log, limit_output, open_log
+
+# Of the output of an item on another node, at most this many bytes are sent back: the last ones.
+_SENT_BYTES = 2**20
 
 
 @contextlib.contextmanager
@@ -134,13 +137,18 @@ def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int 
     return "\n".join([error, *last_lines])
 
 
-def read_end(output: IO[bytes], count: int) -> bytes:
+def read_end(output: IO[bytes], count: int = _SENT_BYTES) -> bytes:
     """Return the last ``count`` bytes of a file, after a line that says how many are missing."""
     dropped = output.seek(0, os.SEEK_END) - count
-    if dropped <= 0:
-        return read_tail(output, count)
     note = f"hesrpt: at least {dropped:,} bytes of output before this line were dropped\n"
-    return note.encode() + read_tail(output, count)
+    return (note.encode() if dropped > 0 else b"") + read_tail(output, count)
+
+
+def append_output(log: Path, output: bytes) -> None:
+    """Append what an item has printed on another node to its log."""
+    with os.fdopen(open_log(log), "ab") as file:
+        file.write(output)
+    limit_log(log)
 
 
 def read_tail(output: IO[bytes], count: int, *, skip: int = 0) -> bytes:

@@ -35,7 +35,6 @@ _HAS_PROC = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
-
 # --- marks ------------------------------------------------------------------------------------
 
 
@@ -249,3 +248,23 @@ def open_process(pid: int) -> int | None:
         raise
     except OSError:
         return None
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+def list_usable_cores() -> list[int]:
+    """Return the cores that this process may use; none where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(list_usable_cores()) or os.cpu_count() or 1
+
+
+def choose_cores(servers: int, taken: Iterable[int]) -> list[int]:
+    """Choose cores that are not taken; if there are too few, choose all cores."""
+    cores = list_usable_cores()
+    free = [core for core in cores if core not in set(taken)]
+    return free[:servers] if len(free) >= servers else cores

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from hesrpt.engines.engine import PackedFunction, pickle_in_pieces, pickle_value
-from hesrpt.engines.local.channel import MAX_FDS, duplicate_all
-from hesrpt.engines.local.shared_files import LARGE_BYTES, write_shared_file
+from hesrpt.engines.local.channel import LARGE_BYTES, MAX_FDS, duplicate_all, write_shared_file
 from hesrpt.errors import InputError
 
 

@@ -7,27 +7,27 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-from hesrpt.engines.local.channel import Channel, close_all
-from hesrpt.engines.local.keeper import StartRequest
-from hesrpt.engines.local.launching import build_isolated_command
+from hesrpt.engines.local.channel import Channel, close_all, wait_for
 from hesrpt.engines.local.processes import (
     GUARDED_VARIABLE,
     MARKS_VARIABLE,
     POLL_SECONDS,
     build_environment,
+    create_mark,
     find_marked,
     kill_all,
     kill_marked,
     list_children,
     open_process,
 )
-from hesrpt.engines.local.supervisor import GoneReport, StartedReport, wait_for
-from hesrpt.engines.local.threads import choose_threads
+from hesrpt.engines.local.supervisor import GoneReport, StartedReport, StartRequest
 
 # If guardian or supervisor has died, how long the other one may take to kill all processes.
 _CLEANING_SECONDS = 10.0
@@ -69,13 +69,10 @@ class Supervision:
         if is_detached:
             self._process.wait()
         else:
-            self._watch_guardian(self._process.pid)
+            self.guardian_pid = self._process.pid
+            self._watch(self.guardian_pid)
         ours.setblocking(False)
         self.channel = Channel(ours)
-
-    def _watch_guardian(self, pid: int) -> None:
-        self.guardian_pid = pid
-        self._watch(pid)
 
     def _watch(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -125,17 +122,12 @@ class Supervision:
             raise
         self.channel.send(("start", *request), fds=fds)
 
-    def kill(self, number: int) -> None:
-        """Kill a process and all its descendants; a report says when they are gone."""
-        self.channel.send(("kill", number))
+    def request(self, kind: str, number: int) -> None:
+        """Kill, suspend or resume a process and all its descendants.
 
-    def suspend(self, number: int) -> None:
-        """Stop a process and all its descendants, until they are resumed or killed."""
-        self.channel.send(("suspend", number))
-
-    def resume(self, number: int) -> None:
-        """Let a suspended process and all its descendants go on."""
-        self.channel.send(("resume", number))
+        A report says when those that are killed are gone.
+        """
+        self.channel.send((kind, number))
 
     def receive(self) -> list[StartedReport | GoneReport]:
         """Return what the supervisor has reported since the last call."""
@@ -153,7 +145,8 @@ class Supervision:
             else:
                 guardian, self.supervisor_pid = values
                 if self.guardian_pid is None:
-                    self._watch_guardian(guardian)
+                    self.guardian_pid = guardian
+                    self._watch(guardian)
                 self._watch(self.supervisor_pid)
         if self.channel.is_closed or not all(map(self._is_alive, self._ends)):
             self.is_broken = True
@@ -190,24 +183,25 @@ class Supervision:
                 kill_all(alive)
             return False
         kill_marked(self.mark)
-        self._reap_adopted()
+        if os.getpid() == 1:
+            self._reap_adopted()
         self.close_files()
         return True
 
     def _reap_adopted(self) -> None:
-        """If we are process 1, reap what became our child when guardian and supervisor died."""
+        """As process 1, reap what became our child when guardian and supervisor died."""
         deadline = time.monotonic() + _CLEANING_SECONDS
-        while os.getpid() == 1 and time.monotonic() < deadline:
-            adopted = [pid for pid in list_children(1) if self._is_ours(pid)]
+        while time.monotonic() < deadline:
+            adopted = [
+                pid
+                for pid in list_children(1)
+                if pid in self._started.values() or os.getsid(pid) == self.guardian_pid
+            ]
             if not adopted:
                 return
             for pid in adopted:
                 os.waitpid(pid, os.WNOHANG)
             time.sleep(POLL_SECONDS)
-
-    def _is_ours(self, pid: int) -> bool:
-        """Return whether a child of ours is a supervisor, a keeper, or a process they started."""
-        return pid in self._started.values() or os.getsid(pid) == self.guardian_pid
 
     def dismiss(self) -> None:
         """Let guardian and supervisor kill all processes, and wait until they have ended."""
@@ -227,3 +221,149 @@ class Supervision:
         """Close the connection in a fork of this process, which has no guardian of its own."""
         self._process.returncode = 0
         self.close_files()
+
+
+# Its number: the supervisor has no other process.
+_NUMBER = 1
+# How often to look for the death of the guardian where the system does not report it, in seconds.
+_LOOK_SECONDS = 0.5
+
+
+class KeptProcess:
+    """A process that starts at once, without input. One thread waits for it; any may kill it.
+
+    Parameters
+    ----------
+    arguments
+        The program and its arguments.
+    output, errors
+        The file descriptors of its standard output and standard error, which stay open here.
+    directory
+        Where it runs. Default: in the current directory.
+    variables
+        What to add to its environment.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        output: int,
+        errors: int,
+        directory: Path | str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        fds: list[int] = []
+        try:
+            fds += [os.dup(output), os.dup(errors)]
+            self._supervision = Supervision(create_mark())
+        except OSError:
+            close_all(fds)
+            raise
+        try:
+            self._supervision.start(
+                _NUMBER, arguments, fds=fds, directory=directory, variables=variables
+            )
+        except ValueError:
+            self._supervision.dismiss()
+            raise
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code, or -N after signal N, when it and its descendants are gone.
+
+        What it leaves running is killed half a second after its end. Raises a TimeoutError when it
+        was killed ``timeout`` seconds after its start, and an OSError if it could not be started.
+        """
+        deadline = inf  # until it has started
+        try:
+            while not self._supervision.is_broken:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                end, channel = self._supervision.guardian_end, self._supervision.channel
+                wait_for([end], min(left, _LOOK_SECONDS), [channel])
+                for report in self._supervision.receive():
+                    if isinstance(report, GoneReport):
+                        if report.error is not None:
+                            raise OSError(report.error)
+                        return report.exit_code
+                    deadline = time.monotonic() + timeout
+        finally:
+            self._supervision.dismiss()
+        return -signal.SIGKILL  # somebody has killed it, or its guardian
+
+    def kill(self) -> None:
+        """Kill it and its descendants; whoever waits for it is told when they are gone."""
+        with suppress(OSError):  # it has gone
+            self._supervision.channel.connection.shutdown(socket.SHUT_RDWR)
+
+
+# --- how processes are started --------------------------------------------------------------------
+
+_LOCAL = Path(__file__).parent
+_PACKAGES = {
+    "hesrpt": str(_LOCAL.parent.parent),
+    "hesrpt.engines": str(_LOCAL.parent),
+    "hesrpt.engines.local": str(_LOCAL),
+}
+_SCRIPT = """\
+import sys, types
+for name, path in {packages}.items():
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from hesrpt.engines.local.{module} import {function} as run
+for name in [name for name in sys.modules if name.partition(".")[0] == "hesrpt"]:
+    del sys.modules[name]
+run(*sys.argv[1:])
+"""
+
+
+def build_isolated_command(module: str, function: str, *arguments: object) -> list[str]:
+    """Return a command that calls a function of a module that needs the standard library only."""
+    script = _SCRIPT.format(packages=_PACKAGES, module=module, function=function)
+    return [sys.executable, "-I", "-S", "-c", script, *map(str, arguments)]
+
+
+def build_python_command(module: str, function: str) -> list[str]:
+    """Return a command that calls a function of a module with this process's ``sys.path``."""
+    script = f"import sys\nsys.path[:] = sys.argv.pop().split({_SEPARATOR!r})\n" + _SCRIPT
+    script = script.format(packages=_PACKAGES, module=module, function=function)
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    path = _SEPARATOR.join(sys.path)
+    return [sys.executable, *flags, "-P", "-c", script, path]
+
+
+# It cannot be part of a path in practice, and no argument can contain the character 0.
+_SEPARATOR = "\x1f"
+
+#: The variables that libraries read. The others follow the first one, if only that is set.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+#: The number that a scheduler has set, which a scheduler inside an item may change.
+OURS_VARIABLE = "HESRPT_THREADS"
+
+
+def choose_threads(servers: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process with this many servers; those that a user has set stay.
+
+    >>> choose_threads(2, {"MKL_NUM_THREADS": "8"})["MKL_NUM_THREADS"]
+    '8'
+    >>> choose_threads(2, {"MKL_NUM_THREADS": "8"})["OMP_NUM_THREADS"]
+    '2'
+    >>> choose_threads(2, {"OMP_NUM_THREADS": "3"})["NUMBA_NUM_THREADS"]
+    '3'
+    """
+    ours = environment.get(OURS_VARIABLE)
+    theirs = {
+        name: environment[name] for name in THREAD_VARIABLES if environment.get(name, ours) != ours
+    }
+    first, _, _ = theirs.get(THREAD_VARIABLES[0], "").partition(",")  # such as 4,2
+    number = first if first.isdigit() else str(servers)
+    return {**dict.fromkeys(THREAD_VARIABLES, number), **theirs, OURS_VARIABLE: number}

@@ -34,24 +34,25 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from hesrpt.engines.call_reports import (
+from hesrpt.engines.item_reports import (
     CallReport,
     call_with_log,
+    dump_result_pieces,
     read_clock,
     report_unwritable_output,
     time_call,
 )
-from hesrpt.engines.error_details import dump_result_pieces
-from hesrpt.engines.local.channel import Channel, close_all
-from hesrpt.engines.local.output import OutputCapture, flush_output
-from hesrpt.engines.local.processes import list_children, set_process_name
-from hesrpt.engines.local.shared_files import (
+from hesrpt.engines.local.channel import (
     LARGE_BYTES,
-    Pickled,
+    Channel,
+    close_all,
     read_shared_file,
     write_shared_file,
 )
+from hesrpt.engines.local.output import OutputCapture, flush_output
+from hesrpt.engines.local.processes import list_children, set_process_name
 from hesrpt.jobs.text import describe_value
+from hesrpt.pickling import Pickled
 from hesrpt.storage.logs import LogPaths
 
 #: The file descriptors of a worker: its connection, the pipe with tokens, and the file for the
@@ -115,6 +116,7 @@ class Worker:
     # --- functions ------------------------------------------------------------------------------
 
     def _forget(self, number: int) -> None:
+        """Release a function; when this returns, nothing here refers to it."""
         function = self._functions.pop(number)
         if isinstance(function, _PickledFunction):
             close_all(function.fds)

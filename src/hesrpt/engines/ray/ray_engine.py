@@ -7,7 +7,6 @@ probe the node ourselves. If the node does not answer, its items are lost and ru
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,15 +16,20 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
-from hesrpt.engines.engine import CommandTask, Engine, Outcome, Task, pickle_value
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
-from hesrpt.engines.ray.actors import Actor, Batch, Reply
-from hesrpt.engines.ray.connection import connect, disconnect, is_connected
-from hesrpt.engines.ray.fleet import Fleet
+from hesrpt.engines.engine import (
+    CommandTask,
+    Engine,
+    Outcome,
+    Task,
+    check_server_resources,
+    pickle_value,
+)
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.engines.local.output import append_output
+from hesrpt.engines.ray.cluster import connect, disconnect, is_connected
+from hesrpt.engines.ray.fleet import Actor, Batch, Fleet, Reply
 from hesrpt.engines.ray.server import ItemReport
-from hesrpt.engines.server_resources import check_resources
 from hesrpt.errors import InputError
-from hesrpt.storage.logs import limit_log, open_log
 
 # Seconds by which a batch may exceed the time limit of one of its items.
 _BATCH_SLACK = 1.0
@@ -72,7 +76,7 @@ class RayEngine(Engine):
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        bundle = check_resources({"CPU": 1} if resources is None else resources)
+        bundle = check_server_resources({"CPU": 1} if resources is None else resources)
         if runtime_env is not None and not isinstance(runtime_env, Mapping):
             raise InputError(f"must be a dictionary, got {runtime_env!r}", argument="runtime_env")
         self._cluster_address = connect(address)
@@ -255,9 +259,7 @@ class RayEngine(Engine):
                 continue
             report = reports[place]
             if report.output and task.log is not None:
-                with os.fdopen(open_log(task.log), "ab") as log:
-                    log.write(report.output)
-                limit_log(task.log)
+                append_output(task.log, report.output)
             has_reference = bool(batch.references) and report.error is None
             yield Outcome(
                 batch.job,

@@ -16,20 +16,22 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
-from hesrpt.engines.call_reports import CallReport, call_with_log, time_call
 from hesrpt.engines.engine import CommandTask
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, dump_result
-from hesrpt.engines.local.attempts import Attempt
-from hesrpt.engines.local.command_process import CommandProcess, CommandStartError
+from hesrpt.engines.item_reports import (
+    NO_DETAILS,
+    CallReport,
+    ErrorDetails,
+    call_with_log,
+    dump_result,
+    time_call,
+)
+from hesrpt.engines.local.item_processes import CommandProcess, CommandStartError
 from hesrpt.engines.local.output import flush_output, read_end
 from hesrpt.engines.local.processes import build_environment, create_mark
-from hesrpt.engines.local.supervision import Supervision
+from hesrpt.engines.local.supervision import Supervision, choose_threads
 from hesrpt.engines.local.supervisor import GoneReport
-from hesrpt.engines.local.threads import choose_threads
 from hesrpt.jobs.text import describe_value
 
-# Of an item's output, at most this many bytes are sent back: the last ones.
-_OUTPUT_BYTES = 2**20
 # A server remembers this many functions, because the items of several jobs alternate.
 _REMEMBERED_FUNCTIONS = 16
 
@@ -113,15 +115,15 @@ class Server:
     def _run_command(self, task: CommandTask, with_output: bool) -> ItemReport:
         try:
             # Its log is on the machine of the scheduler, which receives the output.
-            attempt = Attempt("", 0, replace(task, log=None))
-            command = CommandProcess(0, attempt, self._supervision, threads=self._threads)
+            command = CommandProcess("", 0, replace(task, log=None))
+            command.start(1, self._supervision, threads=self._threads)
             report = self._wait_for_end(command)
         except CommandStartError as problem:
             return ItemReport(0.0, error=f"{problem} (on {os.uname().nodename})")
         error = command.describe_failure(report)
         if report.error is not None:
             error = f"{error} (on {os.uname().nodename})"
-        output = read_end(command.output, _OUTPUT_BYTES) if with_output else b""
+        output = read_end(command.output) if with_output else b""
         command.close()
         seconds, details = command.measure_seconds(report), command.details
         return ItemReport(seconds, error=error, details=details, output=output)
@@ -142,7 +144,7 @@ class Server:
             if command.deadline <= time.monotonic():
                 command.expire()
                 command.is_ending = True
-                supervision.kill(command.number)
+                supervision.request("kill", command.number)
 
 
 def _describe_argument(argument: Any, is_pickled: bool) -> str:
@@ -163,4 +165,4 @@ def _run_with_output(
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
-            return report, read_end(file, _OUTPUT_BYTES)
+            return report, read_end(file)

@@ -1,4 +1,4 @@
-"""The scheduler's side of a worker: the batches it was given, and its answers."""
+"""The scheduler's side of the processes that run items: workers and their batches, and commands."""
 
 from __future__ import annotations
 
@@ -10,23 +10,104 @@ import socket
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from hesrpt.engines.engine import PackedFunction
-from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
-from hesrpt.engines.local.attempts import describe_end
-from hesrpt.engines.local.batches import Batch
-from hesrpt.engines.local.channel import Channel, close_all, duplicate_all
-from hesrpt.engines.local.launching import build_python_command
-from hesrpt.engines.local.output import create_capture_file, move_output
-from hesrpt.engines.local.shared_files import Pickled, read_shared_file
-from hesrpt.engines.local.supervision import Supervision
+from hesrpt.engines.engine import CommandTask, PackedFunction, PythonTasks
+from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.engines.local.channel import (
+    Channel,
+    close_all,
+    duplicate_all,
+    is_about_open_files,
+    read_shared_file,
+    write_shared_file,
+)
+from hesrpt.engines.local.output import (
+    add_last_lines,
+    create_capture_file,
+    finish_log,
+    move_output,
+    open_output,
+)
+from hesrpt.engines.local.supervision import Supervision, build_python_command
 from hesrpt.engines.local.supervisor import GoneReport
 from hesrpt.engines.local.worker import GATHER_SECONDS
-from hesrpt.pickling import dump_arguments
+from hesrpt.pickling import Pickled, dump_arguments
 from hesrpt.storage.logs import limit_log, limit_output
+
+_numbers = count(1)
+
+
+class Batch:
+    """Items that wait for a worker, or that a worker has.
+
+    A worker answers for the items in their order. Each of its answers names the batch by its
+    number, and the place of the first item that it answers for.
+    """
+
+    servers = 1
+
+    def __init__(self, job: str, tasks: PythonTasks) -> None:
+        self.job, self.tasks = job, tasks
+        self.variables = tasks.variables  # that its worker must have in its environment
+        self.holds_resources = tasks.holds_resources  # besides a server
+        self.number = next(_numbers)
+        self.token = b""  # that its worker takes before it starts an item
+        self.is_single = len(tasks) == 1  # whether the worker was given one item
+        self.answered = 0  # how many of its items have been answered for
+        self.stopped: set[int] = set()  # items that are reported only if they are done
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def unanswered(self) -> Sequence[int]:
+        """The items that have not been answered for."""
+        return self.tasks.numbers[self.answered :]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all items have been answered for."""
+        return self.answered == len(self.tasks)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether items were stopped that have not been answered for."""
+        return bool(self.stopped) and not self.stopped.isdisjoint(self.unanswered)
+
+    def stop(self, items: Collection[int]) -> bool:
+        """Stop items that have not been answered for; return whether there are any."""
+        found = set(items).intersection(self.unanswered)
+        self.stopped |= found
+        return bool(found)
+
+    def answer(self, place: int, count: int) -> Sequence[int] | None:
+        """Return the items of an answer; None if it is not the answer that comes next."""
+        if place != self.answered or place + count > len(self):
+            return None
+        self.answered += count
+        return self.tasks.numbers[place : self.answered]
+
+    def cut(self, count: int) -> Batch | None:
+        """Remove the last items, which have not started; return those that were not stopped."""
+        if count == 0:
+            return None
+        size = len(self) - count
+        tasks, self.tasks = self.tasks.slice(size, len(self)), self.tasks.slice(0, size)
+        return Batch(self.job, tasks).remove(self.stopped)
+
+    def remove(self, items: Collection[int]) -> Batch | None:
+        """Return the batch without some items, given that no worker has it; None if it is empty."""
+        removed = set(items).intersection(self.tasks.numbers) if items else items
+        if not removed:
+            return self
+        if len(removed) == len(self):
+            return None
+        return Batch(self.job, self.tasks.without(removed))
+
 
 # If a worker answers for no item for this long, in seconds, what waits behind it goes to others.
 _PATIENCE_SECONDS = 0.05
@@ -75,8 +156,8 @@ class WorkerProcess:
         self.error: str | None = None  # why it is to be killed while it runs an item
         self.details = NO_DETAILS  # of this error
         self.busy_since = inf  # since when it has been busy without an answer
-        self._is_slow = False  # whether what waited behind the running item was withdrawn
-        self._stop_by = inf  # when to kill it, because items were stopped that may be running
+        self.is_slow = False  # whether what waited behind the running item was withdrawn
+        self.stop_by = inf  # when to kill it, because items were stopped that may be running
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
@@ -129,8 +210,8 @@ class WorkerProcess:
         return (
             len(self.batches) == 1
             and not self.is_ending
-            and not self._is_slow
-            and self._stop_by == inf
+            and not self.is_slow
+            and self.stop_by == inf
         )
 
     @property
@@ -147,7 +228,7 @@ class WorkerProcess:
         # First what may fail because there are too many open files.
         copies = duplicate_all(function.all_fds) if is_new else []
         if not self.batches:
-            self.busy_since, self._is_slow = time.monotonic(), False
+            self.busy_since, self.is_slow = time.monotonic(), False
         if is_new:
             self._functions.add(function.number)
             head = ("function", function.number, function.path, function.file is not None)
@@ -170,20 +251,6 @@ class WorkerProcess:
         unstarted = [batch.cut(counts[batch.token[0]]) for batch in self.batches]
         self._remove_ended()
         return [batch for batch in unstarted if batch is not None]
-
-    @property
-    def runs_stopped_item(self) -> bool:
-        """Whether the item was stopped that it has started last. All others were withdrawn."""
-        last = self.batches[-1] if self.batches else None
-        return last is not None and last.tasks.numbers[-1] in last.stopped
-
-    def stop_soon(self) -> None:
-        """Let it answer for what is done before it is killed."""
-        self._stop_by = time.monotonic() + GRACE_SECONDS
-
-    def lose_patience(self) -> None:
-        """Note that what it runs takes long."""
-        self._is_slow = True
 
     def forget(self, function: int) -> None:
         """Let the worker release a function."""
@@ -209,17 +276,18 @@ class WorkerProcess:
             return self.busy_since + _START_SECONDS
         timeout = self.batches[0].tasks.timeout
         if timeout is None or self.channel.has_partial_message:
-            return self._stop_by
+            return self.stop_by
         # The running item may have started after others whose results were not sent yet.
         gathering = 0.0 if self.batches[0].is_single else GATHER_SECONDS
-        return min(self._stop_by, self.busy_since + gathering + timeout)
+        return min(self.stop_by, self.busy_since + gathering + timeout)
 
     @property
     def patience_end(self) -> float:
         """When to withdraw what waits behind the running item."""
-        has_one_item = sum(len(batch) - batch.answered for batch in self.batches) <= 1
-        if has_one_item or not self.is_ready or self._is_slow or self.is_ending:
+        if not self.batches or not self.is_ready or self.is_slow or self.is_ending:
             return inf
+        if len(self.batches) == 1 and self.batches[0].answered == len(self.batches[0]) - 1:
+            return inf  # nothing waits
         return self.busy_since + _PATIENCE_SECONDS
 
     def expire(self) -> None:
@@ -228,7 +296,7 @@ class WorkerProcess:
             self._has_left, self._exit_by = True, inf
         elif not self.is_ready:
             self.is_late = True
-        elif self._stop_by > time.monotonic():
+        elif self.stop_by > time.monotonic():
             timeout = self.batches[0].tasks.timeout
             assert timeout is not None
             self.error, self.details = create_timeout_report(timeout)
@@ -253,10 +321,16 @@ class WorkerProcess:
             if kind == "failed" and self.has_to_end:
                 self.error, self.details = content[0], ErrorDetails(*content[1:])
                 break
-            reply = self._create_reply(number, place, seconds if kind == "done" else [seconds])
-            if reply is None:
+            seconds = seconds if kind == "done" else [seconds]
+            while self.batches and self.batches[0].has_ended:
+                self.batches.popleft()
+            batch = self.batches[0] if self.batches else None
+            is_due = batch is not None and batch.number == number
+            items = batch.answer(place, len(seconds)) if batch is not None and is_due else None
+            if batch is None or items is None:
                 self.channel.is_garbled = True
                 break
+            reply = Reply(batch, items, seconds, ())
             if kind == "done":
                 reply = reply._replace(results=content)
             elif kind == "failed":
@@ -270,26 +344,21 @@ class WorkerProcess:
             self.error = "something was written to the connection of its worker"
             self.has_to_end = True
         if replies:
-            self.busy_since, self._is_slow = time.monotonic(), False
+            self.busy_since, self.is_slow = time.monotonic(), False
             self._remove_ended()
         if is_gone:
             self.unstarted = self.withdraw()
-            self._save_output()
+            # Move what the item has printed that was running at the end to its log.
+            if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
+                with contextlib.suppress(OSError):
+                    move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
         return replies
-
-    def _create_reply(self, number: int, place: int, seconds: Sequence[float]) -> Reply | None:
-        """Return a reply for the items that an answer names; None if no such answer is due."""
-        batch = next((batch for batch in self.batches if not batch.has_ended), None)
-        if batch is None or batch.number != number:
-            return None
-        items = batch.answer(place, len(seconds))
-        return None if items is None else Reply(batch, items, seconds, ())
 
     def _remove_ended(self) -> None:
         """Remove batches that it has answered for."""
         self.batches = deque(batch for batch in self.batches if not batch.has_ended)
         if not self.stopped_jobs:
-            self._stop_by = inf
+            self.stop_by = inf
 
     def describe_failure(self, report: GoneReport) -> str:
         """Return why the running item failed."""
@@ -297,7 +366,7 @@ class WorkerProcess:
             return self.error
         if self._has_left and report.status == signal.SIGKILL:
             return "the process left the scheduler (by exec, for instance) before the item ended"
-        return f"the process ended ({describe_end(report.status)}) before the item did"
+        return f"the process ended ({report.describe_end()}) before the item did"
 
     # --- output ---------------------------------------------------------------------------------
 
@@ -307,22 +376,14 @@ class WorkerProcess:
         if self.batches and (batch := self.batches[0]).is_single and batch.tasks.logs is not None:
             limit_log(batch.tasks.logs.get(batch.tasks.numbers[0]))
 
-    def _save_output(self) -> None:
-        """Move what the item has printed that was running at the end to its log."""
-        if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
-            with contextlib.suppress(OSError):
-                move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
-
     # --- the end --------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Release it after its end."""
-        self.close_files()
 
     def close_files(self) -> None:
         """Close its connection, and the files that it shares."""
         self.channel.close()
         close_all((*self._tokens, self._capture))
+
+    close = close_files
 
 
 def _duplicate(fd: int) -> int:
@@ -331,3 +392,129 @@ def _duplicate(fd: int) -> int:
         return os.dup(fd)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+class CommandStartError(Exception):
+    """A command could not be started."""
+
+
+class CommandProcess:
+    """One attempt to run a command: it waits for servers, and then is a process with its output."""
+
+    is_busy = True
+
+    def __init__(self, job: str, item: int, task: CommandTask, servers: int = 1) -> None:
+        self.job, self.item, self.task, self.servers = job, item, task, servers
+        self.key = job, item
+        self.holds_resources = task.holds_resources  # besides servers
+        self.is_stopped = False  # reported only if it is done nevertheless
+        self.is_suspended = False  # it goes on, or starts, only when it is resumed
+        self.number = 0  # until it starts
+        self.pid: int | None = None  # not known at first
+        self.cores: Sequence[int] = ()  # to which it is pinned
+        self.is_ending = False  # whether it is to be killed
+        self.error: str | None = None  # why it is to be killed
+        self.details = NO_DETAILS  # of this error
+        self.started = inf  # later by as long as it was suspended
+        self.suspended_at: float | None = None  # None: it runs
+
+    def start(
+        self, number: int, supervision: Supervision, *, threads: int, cores: Sequence[int] = ()
+    ) -> None:
+        """Let the supervisor start it; raise CommandStartError if that is impossible."""
+        task = self.task
+        try:
+            self.output = open_output(task.log)
+        except OSError as error:
+            raise _explain(error) from None
+        self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
+        fds: list[int] = []
+        try:
+            fds.extend(os.dup(self.output.fileno()) for _ in range(2))
+            if task.stdin is not None:
+                fds.append(write_shared_file([os.fsencode(task.stdin)]))
+                os.lseek(fds[-1], 0, os.SEEK_SET)
+            command = task.command
+            supervision.start(
+                number,
+                (*task.shell, "-c", command) if isinstance(command, str) else command,
+                fds=fds,
+                directory=task.directory,
+                has_input=task.stdin is not None,
+                input_file=task.stdin_file,
+                variables=task.variables,
+                cores=cores,
+                threads=threads,
+            )
+        except OSError as error:
+            close_all(fds)
+            self.output.close()
+            raise _explain(error) from None
+        except ValueError as error:
+            self.output.close()
+            raise CommandStartError(f"cannot be started: {error}") from None
+        self.number, self.cores, self.started = number, cores, time.monotonic()
+
+    @property
+    def deadline(self) -> float:
+        """When the command exceeds its time limit, on the monotonic clock."""
+        if self.is_ending or self.task.timeout is None or self.suspended_at is not None:
+            return inf
+        return self.started + self.task.timeout
+
+    def expire(self) -> None:
+        """Record why the command is killed at its deadline."""
+        assert self.task.timeout is not None
+        self.error, self.details = create_timeout_report(self.task.timeout)
+
+    def describe_failure(self, report: GoneReport) -> str | None:
+        """Return why the command failed, with the last lines of its output; None if it did not."""
+        if report.error is not None:
+            return f"cannot be started: {report.error}"
+        if report.status == 0 and self.error is None:
+            return None
+        error = self.error or report.describe_end()
+        return add_last_lines(error, self.output, skip=self._earlier)
+
+    def limit_output(self) -> None:
+        """Cut its output if that has become too large."""
+        with contextlib.suppress(OSError):
+            self._earlier = max(self._earlier - limit_output(self.output.fileno()), 0)
+
+    def measure_seconds(self, report: GoneReport) -> float:
+        """Return how long the command itself ran, without the time while it was suspended."""
+        ended = report.ended or time.monotonic()
+        return max(min(ended, self.suspended_at or inf) - self.started, 0.0)
+
+    def suspend(self) -> None:
+        """Record that the command is suspended: it needs no servers, and its clock stands still."""
+        self.is_suspended, self.servers, self.cores = True, 0, ()
+        if self.number:
+            self.suspended_at = time.monotonic()
+
+    def go_on(self, servers: int) -> None:
+        """Record that the command is no longer suspended."""
+        self.is_suspended, self.servers = False, servers
+        if self.suspended_at is not None:
+            self.started += time.monotonic() - self.suspended_at
+            self.suspended_at = None
+
+    def close(self) -> None:
+        """Close its output, and remove its log if that is empty."""
+        self.close_files()
+        if self.task.log is not None:
+            finish_log(self.task.log)
+
+    def close_files(self) -> None:
+        """Close its output, and do nothing else."""
+        self.output.close()
+
+
+def _explain(error: OSError) -> Exception:
+    """Return what to raise if the output of a command cannot be opened."""
+    if is_about_open_files(error):
+        return error  # the command can start later
+    return CommandStartError(f"its input or output cannot be written: {error}")

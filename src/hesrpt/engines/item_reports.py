@@ -1,18 +1,25 @@
-"""What a process reports about an exception: a short text, the traceback, and the exception itself.
+"""What a process reports about an item: how long its call took, and its result or its error.
+
+An error is a short text, the traceback, and the exception itself.
 
 This module runs in workers, which must start quickly, so it imports little.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import sys
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
+from hesrpt.engines.local.output import redirect_output
 from hesrpt.pickling import dump, dump_pieces
 
 # The longest traceback, in characters, and the longest message of an exception.
@@ -126,3 +133,59 @@ def _pickle(error: BaseException) -> bytes:
         problem = f"{type(obstacle).__name__}: {obstacle}"
     kind = type(error).__name__
     return dump(pickle.PicklingError(f"{_summarise(error)} ({kind} cannot be pickled: {problem})"))
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+# Items may replace the functions of the module, to test how something behaves over time.
+read_clock = time.monotonic
+
+
+class CallReport(NamedTuple, Generic[T]):
+    """How a call went: its duration, and its result or its error."""
+
+    seconds: float
+    result: T | None
+    error: str | None = None
+    details: ErrorDetails = NO_DETAILS
+
+
+def call_with_log(
+    work: Callable[[], T], describe_item: Callable[[], str], log: str | Path
+) -> CallReport[T]:
+    """Call ``work`` like :func:`time_call`, with its output redirected to a log."""
+    try:
+        with redirect_output(log):
+            return time_call(work, describe_item, is_logged=True)
+    except OSError as error:
+        return report_unwritable_output(error)
+
+
+def time_call(
+    work: Callable[[], T], describe_item: Callable[[], str], *, is_logged: bool
+) -> CallReport[T]:
+    """Call ``work``, and time it. What it prints may still be buffered afterwards.
+
+    If it fails, the report says which item it was. If its output ``is_logged``, the traceback is
+    part of the output.
+    """
+    started = read_clock()
+    try:
+        result = work()
+        return CallReport(read_clock() - started, result)
+    except BaseException as error:  # even sys.exit(): an item must not end its worker
+        seconds = read_clock() - started
+        item = ""
+        with contextlib.suppress(BaseException):  # this runs the user's code
+            item = describe_item()
+        report = report_exception(error, item)
+        if is_logged:
+            sys.stderr.write(report.details.traceback)
+        return CallReport(seconds, None, *report)
+
+
+def report_unwritable_output(error: OSError) -> CallReport[Any]:
+    """Report that a call counts as failed, because its output cannot be written."""
+    return CallReport(0.0, None, f"its output cannot be written: {error}")
