@@ -12,6 +12,7 @@ from hesrpt.policies import (
     Equi,
     Fifo,
     HeSrpt,
+    Knee,
     Optimal,
     Policy,
     Srpt,
@@ -19,7 +20,7 @@ from hesrpt.policies import (
     find_rule,
     optimal,
 )
-from hesrpt.simulator import mixed_loop
+from hesrpt.simulator import loop
 from hesrpt.simulator.loop import run_loop
 from hesrpt.simulator.runs import Outcome
 from hesrpt.simulator.simulation import create_run
@@ -91,6 +92,7 @@ def list_simple_policies(rng: np.random.Generator) -> list[Policy]:
         HeSrpt(p),
         HeSrpt(p, "slowdown"),
         HeSrpt(p, "weighted"),
+        Knee(p, ("idle", "smallest", "equal")[rng.integers(3)]),
     ]
 
 
@@ -109,8 +111,8 @@ def list_planning_policies(rng: np.random.Generator) -> list[Policy]:
 def run_policy(
     workload: Workload, servers: float, policy: Policy, options: dict[str, float]
 ) -> Outcome:
-    run = create_run(workload, servers, policy, **options)  # type: ignore[arg-type]
-    return run_loop(run, recording=True)  # type: ignore[arg-type]
+    run = create_run(workload, servers, policy, **options)
+    return run_loop(run, recording=True)
 
 
 def draw_policies(rng: np.random.Generator) -> list[Policy]:
@@ -158,7 +160,7 @@ def test_rules_decide_as_the_policies_do_with_many_jobs(
 ) -> None:
     """With more jobs than the planner values, it expects prices; the focus has time to fall."""
     monkeypatch.setattr(optimal, "MAX_VALUED", 10)
-    monkeypatch.setattr(mixed_loop, "MAX_VALUED", 10)
+    monkeypatch.setattr(loop, "MAX_VALUED", 10)
     rng = np.random.default_rng(1)
     speedups = [PowerLaw(p).limited(n) for p, n in zip((0.4, 0.6, 0.9), (8, 3, 16), strict=True)]
     workload = Workload(
@@ -177,7 +179,7 @@ def test_a_proven_order_is_planned_exactly_for_any_number_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(optimal, "MAX_VALUED", 3)
-    monkeypatch.setattr(mixed_loop, "MAX_VALUED", 3)
+    monkeypatch.setattr(loop, "MAX_VALUED", 3)
     jobs = Workload([9, 5, 4, 2, 1], Amdahl(0.9), weights=[1, 2, 2, 3, 3])
     best = plan(jobs, servers=6, objective="weighted")
     for policy in (Optimal("weighted"), interpret(Optimal("weighted"))):

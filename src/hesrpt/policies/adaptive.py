@@ -101,7 +101,7 @@ class Adaptive(RankedPolicy):
         ranks = np.empty(len(before))
         ranks[largest_first] = np.cumsum(weights[largest_first])
         total = float(ranks[largest_first[-1]])
-        calibration = calibration.record_work(fractions, np.log(ranks / total), np.log(total))
+        calibration = calibration.record_work(fractions, np.log(ranks), float(np.log(total)))
         ended = largest_first[::-1][~stays[largest_first[::-1]]]
         if len(ended):
             left = total - (np.cumsum(weights[ended]) - weights[ended])

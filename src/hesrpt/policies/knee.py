@@ -9,6 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import (
     Leftover,
     assign_leftover,
@@ -50,6 +51,11 @@ class Knee(Policy):
         if self.alpha is not None:
             return self
         return replace(self, alpha=estimate_alpha(facts.sizes, facts.speedups, facts.servers))
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        if self.alpha is None:
+            return None
+        return Rule(RuleKind.KNEE, alpha=self.alpha, leftover=self.leftover)
 
     def __call__(self, state: State) -> FloatArray:
         alpha = self.alpha

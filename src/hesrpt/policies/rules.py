@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from hesrpt.objectives import FlowObjective
 from hesrpt.policies.policy import Policy
+from hesrpt.policies.sharing import Leftover
 from hesrpt.speedups import SpeedupVector
 
 
@@ -23,6 +24,7 @@ class RuleKind(Enum):
     CLOSED_FORM = auto()  # heSRPT's shares, by weight and rank
     PRICE = auto()  # the adaptive policy's price of a server
     VALUE = auto()  # the planner's value of the job's work
+    KNEE = auto()  # the time that one more server saves
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Rule:
     objective: FlowObjective = "flow"
     exponent: float | None = None  # the p of the closed form; None before binding
     focus: float | None = 1.0  # of the closed form or the price; None if it is calibrated
+    alpha: float = 1.0  # of KNEE …
+    leftover: Leftover = "idle"  # … and what it does with servers beyond all knees
 
 
 def find_rule(policy: Policy, speedups: SpeedupVector, whole: bool) -> Rule | None:
