@@ -20,6 +20,7 @@ from hesrpt.policies import (
     find_rule,
     optimal,
 )
+from hesrpt.policies.sharing import Leftover
 from hesrpt.simulator import loop
 from hesrpt.simulator.loop import run_loop
 from hesrpt.simulator.runs import Outcome
@@ -92,7 +93,6 @@ def list_simple_policies(rng: np.random.Generator) -> list[Policy]:
         HeSrpt(p),
         HeSrpt(p, "slowdown"),
         HeSrpt(p, "weighted"),
-        Knee(p, ("idle", "smallest", "equal")[rng.integers(3)]),
     ]
 
 
@@ -111,8 +111,8 @@ def list_planning_policies(rng: np.random.Generator) -> list[Policy]:
 def run_policy(
     workload: Workload, servers: float, policy: Policy, options: dict[str, float]
 ) -> Outcome:
-    run = create_run(workload, servers, policy, **options)
-    return run_loop(run, recording=True)
+    run = create_run(workload, servers, policy, **options)  # type: ignore[arg-type]
+    return run_loop(run, recording=True)  # type: ignore[arg-type]
 
 
 def draw_policies(rng: np.random.Generator) -> list[Policy]:
@@ -151,6 +151,17 @@ def test_rules_decide_as_the_policies_do(seed: int) -> None:
         compiled = run_policy(workload, servers, policy, options)
         called = run_policy(workload, servers, interpret(policy), options)
         assert_same(compiled, called, servers, repr(policy))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("leftover", ["idle", "smallest", "equal"])
+def test_knee_is_compiled_for_any_speedups(leftover: Leftover, whole: bool) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        workload, policy = draw_workload(rng), Knee(float(rng.uniform(0.05, 1)), leftover)
+        compiled = run_policy(workload, 16.0, policy, {"whole": whole})
+        called = run_policy(workload, 16.0, interpret(policy), {"whole": whole})
+        assert_same(compiled, called, 16.0, repr(policy))
 
 
 @pytest.mark.parametrize("whole", [False, True])
