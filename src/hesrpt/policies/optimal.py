@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +10,18 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed, compute_whole_values
-from hesrpt.policies.policy import State
+from hesrpt.policies.policy import (
+    RankedPolicy,
+    RankRates,
+    Rule,
+    RuleKind,
+    State,
+    WorkloadFacts,
+    compute_rank_rates,
+)
 from hesrpt.policies.pricing import share_by_price
-from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
-from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
 
 #: With more jobs than this in no proven order, values would take too long.
 MAX_VALUED = 64

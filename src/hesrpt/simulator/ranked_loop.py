@@ -15,7 +15,7 @@ from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Calibration, RankedPolicy, as_ranked
 from hesrpt.policies.calibration_kernel import LEVELS, Sums, weigh_size
-from hesrpt.policies.ranked import RankRates
+from hesrpt.policies.policy import RankRates
 from hesrpt.simulator import ranked_kernel
 from hesrpt.simulator.kernel import CalibrationData
 from hesrpt.simulator.ranked_kernel import (
