@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
@@ -11,7 +11,8 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
-from hesrpt.policies.calibration import Calibration, focus_of_level
+from hesrpt.policies.calibration import Calibration
+from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import (
@@ -61,6 +62,8 @@ class Adaptive(RankedPolicy):
     focus: float | None = None
     objective: FlowObjective = "flow"
     sizes: Knowledge = "known"
+    # The policy whose values this one uses, if it differs only in its focus.
+    _origin: Adaptive | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
@@ -71,7 +74,7 @@ class Adaptive(RankedPolicy):
     @cached_property
     def _batch(self) -> Optimal:
         """The same policy for a batch, which also keeps the values that rows follow from."""
-        return Optimal(self.objective)
+        return Optimal(self.objective) if self._origin is None else self._origin._batch
 
     @property
     def name(self) -> str:
@@ -159,7 +162,7 @@ class Adaptive(RankedPolicy):
         if self.focus == focus:
             return self
         fixed = replace(self, focus=focus)
-        object.__setattr__(fixed, "_batch", self._batch)
+        object.__setattr__(fixed, "_origin", self)
         return fixed
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
@@ -176,7 +179,7 @@ class Adaptive(RankedPolicy):
         usable = usable_servers(speedup, servers, jobs)
         if usable.sum() <= servers:
             return usable
-        batch = self._batch.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
+        batch = self._batch.cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
         ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
         values = interpolate_values(batch, np.maximum(ranks, 1.0))
 

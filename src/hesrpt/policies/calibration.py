@@ -33,6 +33,7 @@ from hesrpt.policies.calibration_kernel import (
     BATCH_WEIGHT,
     LEVELS,
     count_end,
+    focus_of_level,
     raise_focus,
     sum_work,
     update_focus,
@@ -141,12 +142,3 @@ class Calibration:
             if isinstance(value, list)
         }
         return cls(**(values | arrays))
-
-
-def focus_of_level(level: int) -> float:
-    """Return f: levels are closer together near 0, where small changes matter most.
-
-    >>> focus_of_level(LEVELS), focus_of_level(LEVELS // 2)
-    (1.0, 0.25)
-    """
-    return (level / LEVELS) ** 2

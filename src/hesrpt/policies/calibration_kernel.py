@@ -54,6 +54,15 @@ class Sums(Protocol):
     usual: float  # the usual ln m
 
 
+def focus_of_level(level: int) -> float:
+    """Return f: levels are closer together near 0, where small changes matter most.
+
+    >>> focus_of_level(LEVELS), focus_of_level(LEVELS // 2)
+    (1.0, 0.25)
+    """
+    return (level / LEVELS) ** 2
+
+
 def weigh_size(log_size: _Numbers, usual: _Numbers | float) -> _Numbers:
     """Return what jobs count, given the logarithms of their sizes and of the usual size.
 

@@ -108,7 +108,7 @@ class Optimal(RankedPolicy):
     uses_all_servers = True
 
     objective: FlowObjective = "flow"
-    _cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
+    cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
@@ -126,7 +126,7 @@ class Optimal(RankedPolicy):
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
-        values = self._cache.values_by_rank(jobs, speedup, servers, whole)
+        values = self.cache.values_by_rank(jobs, speedup, servers, whole)
         return values.allocate(jobs)[1][::-1]
 
     def rank_rates(
@@ -150,7 +150,7 @@ class Optimal(RankedPolicy):
         if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
             return share_by_price(state, order, weights, 1.0)
-        values = self._cache.values_of_list(
+        values = self.cache.values_of_list(
             state.jobs[order], weights[order], speedups.take(order), state.servers, state.whole
         )
         start, allocation = values.allocate(len(order))

@@ -105,9 +105,9 @@ class _Loop:
         self.tally = None
         if tallying:
             asked = run.workload.requested
-            asked = np.full(run.jobs, run.servers) if asked is None else asked
+            asked = np.full(len(run.workload), run.servers) if asked is None else asked
             self.tally, recording = TallyCounter(asked, run.resize_cost), True
-        workload, policy, jobs = run.workload, run.policy, run.jobs
+        workload, policy, jobs = run.workload, run.policy, len(run.workload)
         # Rows and rules are for a number of servers that stays the same.
         self.ranked = as_ranked(policy, workload.speedups) if run.capacity is None else None
         rule = None
@@ -209,7 +209,7 @@ class _Loop:
                 raise self._error("serves none of the remaining jobs, and never will")
             stop_if_requested()
             if progress is not None:
-                progress(int(self.state["arrived"][0]), self.config.jobs)
+                progress(int(self.state["arrived"][0]), len(self.config.workload))
             if reason in (kernel.DONE, kernel.STOPPED):
                 return self._outcome()
 
@@ -226,7 +226,7 @@ class _Loop:
                 held=self.phases.held[: state["entries"]],
             )
         running = self.jobs.present[state["present"] - state["running"] : state["present"]]
-        held = np.zeros(self.config.jobs)
+        held = np.zeros(len(self.config.workload))
         held[running] = self.jobs.held[running]
         return Outcome(
             completion_times=self.jobs.completion,
@@ -420,7 +420,7 @@ def _prepare_rule(
     rule: Rule, run: Run, speedups: SpeedupVector, sizes: FloatArray, by_arrival: IntArray
 ) -> Decisions:
     """Return what a rule needs to decide on jobs with these sizes, as the policy sees them."""
-    jobs, servers, whole = run.jobs, run.servers, run.whole
+    jobs, servers, whole = len(run.workload), run.servers, run.whole
     deciding = speedups.on_whole_servers() if whole and rule.kind not in _ROUNDED else speedups
     usable = usable_servers(deciding, servers, jobs)
     # Arrays that this rule does not use take no space.
@@ -515,14 +515,14 @@ class SimulatedTimeline(Timeline):
         if self._is_recordable:
             return super().sample_ends(limit)
         # The run is simulated again for each of these times.
-        half = min(limit, max(2_000_000 // self.run.jobs, 60)) // 2
+        half = min(limit, max(2_000_000 // len(self.run.workload), 60)) // 2
         even = np.linspace(0.0, self.completion_times.max(), half + 1)[1:]
         return np.union1d(even, np.quantile(self.completion_times, np.linspace(0, 1, half)))
 
     def servers(self, phase: int) -> FloatArray:
         phases = self._phases
         entries = slice(int(phases.start[phase]), int(phases.start[phase + 1]))
-        held = np.zeros(self.run.jobs)
+        held = np.zeros(len(self.run.workload))
         held[phases.job[entries]] = phases.held[entries]
         return held
 

@@ -5,7 +5,9 @@ The loop itself is compiled (:mod:`hesrpt.simulator.ranked_kernel`).
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -69,12 +71,12 @@ def find_arrival_order(
 
 def create_calibration(jobs: int, weights: FloatArray, ranks: int | None = None) -> CalibrationData:
     """Return the calibration at the start of a run, with the sums of this many jobs."""
-    new = Calibration()
+    starts: dict[str, Any] = {each.name: each.default for each in fields(Calibration)}
     return CalibrationData(
         samples=np.zeros((jobs, 4)),
         weight=weights,
         log_rank=list_logarithms(jobs + 1 if ranks is None else ranks),
-        sums=create_record(Sums, **{name: getattr(new, name) for name in Sums.__annotations__}),
+        sums=create_record(Sums, **{name: starts[name] for name in Sums.__annotations__}),
     )
 
 
@@ -89,7 +91,7 @@ class RankedLoop:
     def __init__(
         self, run: Run, policy: RankedPolicy, speedup: Speedup, uniform: bool, stop_at: float
     ) -> None:
-        workload, jobs = run.workload, run.jobs
+        workload, jobs = run.workload, len(run.workload)
         self.run, self.policy, self.speedup = run, policy, speedup
         self.order = find_arrival_order(workload.arrivals, workload.sizes, by_size=True)
         arrivals, sizes = workload.arrival_times, workload.sizes
@@ -127,7 +129,7 @@ class RankedLoop:
                 self._add_rates(int(self.state["present"][0]))
             stop_if_requested()
             if progress is not None:
-                progress(int(self.state["arrived"][0]), self.run.jobs)
+                progress(int(self.state["arrived"][0]), len(self.run.workload))
             if reason in (ranked_kernel.DONE, ranked_kernel.STOPPED):
                 return self._outcome()
 
@@ -135,13 +137,13 @@ class RankedLoop:
         state, order = self.state[0], self.order
         completion_times = self.stream.completion
         if order is not None:
-            completion_times = np.empty(self.run.jobs)
+            completion_times = np.empty(len(self.run.workload))
             completion_times[order] = self.stream.completion
-        held = remaining = np.broadcast_to(0.0, self.run.jobs)  # these take no memory
+        held = remaining = np.broadcast_to(0.0, len(self.run.workload))  # these take no memory
         present, arrived = int(state["present"]), int(state["arrived"])
-        if present > 0 or arrived < self.run.jobs:
-            held, remaining = np.zeros(self.run.jobs), np.zeros(self.run.jobs)
-            order = np.arange(self.run.jobs) if order is None else order
+        if present > 0 or arrived < len(self.run.workload):
+            held, remaining = np.zeros(len(self.run.workload)), np.zeros(len(self.run.workload))
+            order = np.arange(len(self.run.workload)) if order is None else order
             remaining[order[arrived:]] = self.stream.sizes[arrived:]
         if present > 0:
             assert order is not None
@@ -217,7 +219,7 @@ class RankedLoop:
     def _add_rates(self, jobs: int) -> None:
         """Add the rates for this number of jobs, at the present level."""
         if jobs >= self.table.pace.shape[1]:
-            self._add_room(min(2 * jobs, self.run.jobs))
+            self._add_room(min(2 * jobs, len(self.run.workload)))
         level, room = self._level, self.table.pace.shape[1] - 1
         rates = self._compute_rates(level, jobs, room)
         table, here = self.table, slice(rates.first, rates.most + 1)

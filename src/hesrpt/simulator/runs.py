@@ -31,11 +31,6 @@ class Run:
     estimates: FloatArray | None  # of sizes, relative to the true ones; None if exact
     capacity: Capacity | None = None  # the servers that rigid jobs leave, if there are any
 
-    @property
-    def jobs(self) -> int:
-        """The number of jobs."""
-        return len(self.workload)
-
 
 class Outcome(NamedTuple):
     """The result of a simulation; ``held`` and ``remaining`` are those at its end."""
