@@ -83,6 +83,9 @@ class Adaptive(RankedPolicy):
     def bind(self, facts: WorkloadFacts) -> Adaptive:
         return replace(self)  # a copy, so that runs do not share a cache
 
+    def without_sizes(self) -> Adaptive:
+        return replace(self, sizes="unknown") if self.is_calibrated else self
+
     # --- learning -----------------------------------------------------------------------------
 
     @property

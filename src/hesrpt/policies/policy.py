@@ -112,6 +112,10 @@ class Policy(ABC):
         """Whether the policy learns from the jobs that it serves."""
         return False
 
+    def without_sizes(self) -> Policy:
+        """Return the policy that decides while no size is known: by default, this one."""
+        return self
+
     @abstractmethod
     def __call__(self, state: State) -> FloatArray:
         """Return the servers of each job in the state."""

@@ -23,10 +23,10 @@ from __future__ import annotations
 from math import inf, log
 from typing import Any, NamedTuple, Protocol
 
+import hesrpt.policies.calibration_kernel as formulas
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.recursion_kernel_data import Precision
-from hesrpt.policies import calibration_kernel
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.simulator.pricing_kernel import PriceSearch, share_by_price
 from hesrpt.simulator.sharing_kernel import (
@@ -58,11 +58,12 @@ SAME_SERVERS = 1e-10
 # A policy that serves no job at this many reviews in a row never will.
 MAX_IDLE_REVIEWS = 1000
 
-sum_work = inlined(calibration_kernel.sum_work)
-count_end = inlined(calibration_kernel.count_end)
-raise_focus = inlined(calibration_kernel.raise_focus)
-update_focus = inlined(calibration_kernel.update_focus)
-weigh_size = inlined(calibration_kernel.weigh_size)
+# Plain functions, compiled here.
+sum_work = inlined(formulas.sum_work)
+count_end = inlined(formulas.count_end)
+raise_focus = inlined(formulas.raise_focus)
+update_focus = inlined(formulas.update_focus)
+weigh_size = inlined(formulas.weigh_size)
 
 
 class Jobs(NamedTuple):

@@ -245,7 +245,8 @@ class _Loop:
         state, remaining = self.state[0], self.jobs.remaining.copy()
         remaining[np.isfinite(self.jobs.completion)] = 0.0
         if len(running):
-            passed = self.settings["stop_at"][0] - state["now"]
+            stop_at = float(self.settings["stop_at"][0])
+            passed = stop_at - state["now"] if stop_at < inf else 0.0
             to_target = np.maximum(self.jobs.target[running] - passed, 0.0)
             rates = self.jobs.rate[running]
             is_served = rates > 0  # the others never reach their target
