@@ -15,7 +15,7 @@ from hesrpt.policies import Adaptive, PolicyLike
 
 _SIZES, _ARRIVALS = [2.5, 2.0, 1.0], [0.0, 0.1, 0.1]
 _OWN = [PowerLaw(0.5), Amdahl(0.9), Measured([1, 2, 4], [1, 1.7, 2.5])]
-_SPEEDUPS: dict[str, Speedup | list[Speedup]] = {"one": PowerLaw(0.6), "many": _OWN}  # type: ignore[dict-item]
+_SPEEDUPS: dict[str, Speedup | list[Speedup]] = {"one": PowerLaw(0.6), "many": _OWN}
 _POLICIES: list[PolicyLike] = ["adaptive", "optimal", "equi", Adaptive(objective="weighted")]
 
 
