@@ -22,7 +22,7 @@ from hesrpt import PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import OverloadWarning
 from hesrpt.policies import Adaptive, PolicyLike
-from hesrpt.policies.calibration import LEVELS, focus_of_level
+from hesrpt.policies.calibration_kernel import LEVELS, focus_of_level
 from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
 from hesrpt.whatif.assumptions import assume_speedup

@@ -19,7 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import njit
+import numpy as np
+from numba import config, njit
+from numpy.typing import ArrayLike
 
 from hesrpt.errors import InputError
 from hesrpt.files import write_text
@@ -51,6 +53,30 @@ def _compile(function: _Function, options: dict[str, Any]) -> _Function:
         if stats is not None and not remove_stale_code(Path(stats.cache_path)):
             dispatcher = njit(**options)(function)
     return dispatcher  # type: ignore[no-any-return]
+
+
+def create_record(fields: type, **values: float) -> Any:
+    """Return an array of one record with these fields, zero unless given.
+
+    It is an array because passing a record to compiled code takes numba ten times as long.
+    """
+    return create_records(fields, 1, **values)
+
+
+def create_records(fields: type, count: int, **values: ArrayLike) -> Any:
+    """Return an array of records with the annotated fields of a class, zero unless given.
+
+    Compiled code reads and writes the fields of an entry as attributes.
+    """
+    kinds = {"bool": np.bool_, "int": np.int64, "float": np.float64}
+    records = np.zeros(
+        count, [(name, kinds[kind]) for name, kind in fields.__annotations__.items()]
+    )
+    for name, value in values.items():
+        records[name] = value
+    # Plain Python finds attributes only in arrays of this type, which are slow to pass.
+    is_compiling = not config.DISABLE_JIT  # type: ignore[attr-defined]
+    return records if is_compiling else records.view(np.recarray)
 
 
 @lru_cache

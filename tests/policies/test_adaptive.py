@@ -14,7 +14,7 @@ from scipy import integrate
 
 from hesrpt import Amdahl, InputError, Measured, PowerLaw, Workload, plan, simulate
 from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Policy, State
-from hesrpt.policies.calibration import LEVELS, MIN_LEVEL
+from hesrpt.policies.calibration_kernel import LEVELS, MIN_LEVEL
 from hesrpt.speedups import Speedup, SpeedupVector
 
 SPEEDUPS: list[Speedup] = [

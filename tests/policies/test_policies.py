@@ -31,6 +31,9 @@ from hesrpt.policies import (
 from hesrpt.policies.hell import most_efficient
 from hesrpt.policies.sharing import Leftover, assign_leftover
 from hesrpt.simulator import tuning
+from hesrpt.simulator.loop import run_loop
+from hesrpt.simulator.runs import Run
+from hesrpt.simulator.simulation import create_run
 from hesrpt.speedups import SpeedupVector
 
 POLICIES: list[str | Policy] = [
@@ -249,6 +252,15 @@ def test_tuning_finds_the_best_alpha() -> None:
     assert simulate(batch, 1000, "knee").mean_flow_time == best
 
 
+def test_trials_give_up_when_the_flow_time_is_too_long() -> None:
+    batch = Workload.pareto(40, seed=3, speedup=PowerLaw(0.3))
+    run = create_run(batch, 1000, Knee(0.1))
+    assert isinstance(run, Run)
+    total = run_loop(run).job_seconds
+    assert np.isfinite(run_loop(run, max_flow_time=total * 1.1).completion_times).all()
+    assert np.isnan(run_loop(run, max_flow_time=total * 0.5).completion_times).any()
+
+
 @given(
     st.lists(st.floats(0.01, 100), min_size=1, max_size=15),
     st.floats(0.02, 0.98),
@@ -269,14 +281,10 @@ def test_compiled_knee_agrees_with_the_policy(
 ) -> None:
     arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
     workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
-    knee = Knee(leftover=rule)
-    is_compiled = tuning.has_compiled_trial(knee, workload, whole)
-    assert is_compiled != (whole and rule == "equal")
-    if is_compiled:
-        trial = tuning.create_compiled_trial(knee, workload, servers, whole)
-        run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
-        assert_allclose(trial(alpha, np.inf), run.completion_times, rtol=1e-8)
-        assert np.all(trial(alpha, run.total_flow_time * 0.9) == np.inf)
+    knee = Knee(alpha, rule)
+    compiled = simulate(workload, servers, knee, whole=whole)
+    called = simulate(workload, servers, knee.__call__, whole=whole)
+    assert_allclose(compiled.completion_times, called.completion_times, rtol=1e-8)
 
 
 def test_knee_serves_the_smallest_of_jobs_that_could_use_all_servers() -> None:

@@ -12,6 +12,7 @@ from hesrpt.policies import (
     Equi,
     Fifo,
     HeSrpt,
+    Knee,
     Optimal,
     Policy,
     Srpt,
@@ -19,7 +20,8 @@ from hesrpt.policies import (
     find_rule,
     optimal,
 )
-from hesrpt.simulator import mixed_loop
+from hesrpt.policies.sharing import Leftover
+from hesrpt.simulator import loop
 from hesrpt.simulator.loop import run_loop
 from hesrpt.simulator.runs import Outcome
 from hesrpt.simulator.simulation import create_run
@@ -152,13 +154,24 @@ def test_rules_decide_as_the_policies_do(seed: int) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("leftover", ["idle", "smallest", "equal"])
+def test_knee_is_compiled_for_any_speedups(leftover: Leftover, whole: bool) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        workload, policy = draw_workload(rng), Knee(float(rng.uniform(0.05, 1)), leftover)
+        compiled = run_policy(workload, 16.0, policy, {"whole": whole})
+        called = run_policy(workload, 16.0, interpret(policy), {"whole": whole})
+        assert_same(compiled, called, 16.0, repr(policy))
+
+
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("policy", [Adaptive(), Optimal(), Optimal("slowdown")], ids=repr)
 def test_rules_decide_as_the_policies_do_with_many_jobs(
     policy: Policy, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more jobs than the planner values, it expects prices; the focus has time to fall."""
     monkeypatch.setattr(optimal, "MAX_VALUED", 10)
-    monkeypatch.setattr(mixed_loop, "MAX_VALUED", 10)
+    monkeypatch.setattr(loop, "MAX_VALUED", 10)
     rng = np.random.default_rng(1)
     speedups = [PowerLaw(p).limited(n) for p, n in zip((0.4, 0.6, 0.9), (8, 3, 16), strict=True)]
     workload = Workload(
@@ -177,7 +190,7 @@ def test_a_proven_order_is_planned_exactly_for_any_number_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(optimal, "MAX_VALUED", 3)
-    monkeypatch.setattr(mixed_loop, "MAX_VALUED", 3)
+    monkeypatch.setattr(loop, "MAX_VALUED", 3)
     jobs = Workload([9, 5, 4, 2, 1], Amdahl(0.9), weights=[1, 2, 2, 3, 3])
     best = plan(jobs, servers=6, objective="weighted")
     for policy in (Optimal("weighted"), interpret(Optimal("weighted"))):

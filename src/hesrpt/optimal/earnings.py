@@ -13,7 +13,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.speedups import SpeedupVector
-from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.speedup import Elementwise
 
 #: The relative error that rounding may cause in a correct certificate.
 TOLERANCE = 1e-8

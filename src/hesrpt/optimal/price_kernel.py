@@ -154,7 +154,7 @@ def find_minima(
     steps = 0
     for number in range(len(kinds)):
         kind = kinds[number]
-        shape = shapes[kind.shape]
+        shape = shapes[kind.speedup]
         weight, next_job, end_job = kind.weight, kind.first_job, kind.end_job
         for job in range(next_job, end_job):
             least[job] = inf
@@ -269,7 +269,7 @@ def add_usage(
     log_prices = np.log(prices)
     for number in range(len(kinds)):
         kind = kinds[number]
-        shape = shapes[kind.shape]
+        shape = shapes[kind.speedup]
         for job in range(kind.first_job, kind.end_job):
             row = min(job, usage.shape[0] - 1)
             scale = smoothing * least[job]

@@ -13,7 +13,7 @@ MAX_MINIMA = 12
 class Kind(Protocol):
     """A kind of jobs, which have the same speedup and the same weight: a record of an array."""
 
-    shape: int  # the number of its speedup
+    speedup: int  # the number of its speedup
     weight: float
     first_job: int  # jobs are sorted by kind, those of one kind by arrival
     end_job: int

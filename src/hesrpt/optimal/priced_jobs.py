@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import create_records
 from hesrpt.optimal.price_kernel import add_usage, find_minima
 from hesrpt.optimal.price_kernel_data import (
     MAX_MINIMA,
@@ -91,9 +92,11 @@ def _create_kinds(shape_of_job: IntArray, weights: FloatArray) -> Any:
     is_first = np.ones(len(weights), dtype=bool)
     is_first[1:] = (np.diff(shape_of_job) != 0) | (np.diff(weights) != 0)
     first_job = np.flatnonzero(is_first)
-    types = {"int": np.int64, "float": np.float64}
-    kinds = np.zeros(len(first_job), [(name, types[t]) for name, t in Kind.__annotations__.items()])
-    kinds["shape"], kinds["weight"] = shape_of_job[first_job], weights[first_job]
-    kinds["first_job"] = first_job
-    kinds["end_job"] = np.append(first_job[1:], len(weights))
-    return kinds
+    return create_records(
+        Kind,
+        len(first_job),
+        speedup=shape_of_job[first_job],
+        weight=weights[first_job],
+        first_job=first_job,
+        end_job=np.append(first_job[1:], len(weights)),
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
@@ -12,9 +11,9 @@ import numpy as np
 from hesrpt.errors import OverloadWarning
 from hesrpt.paper.exhibits import COMPARED_POLICIES, Exhibit, Row, Settings
 from hesrpt.plotting import paper_figures
-from hesrpt.policies import Knee
-from hesrpt.simulator import simulate, tuning
-from hesrpt.simulator.overload import detect_overload
+from hesrpt.policies import Knee, PolicyLike
+from hesrpt.simulator import simulate
+from hesrpt.simulator.tuning import tune_knee
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
@@ -32,13 +31,11 @@ def simulate_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
     streams = [
         Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed) for seed in seeds
     ]
-    knee = tuning.tune_knee(Knee(), streams[0].head(TUNED_ON), SERVERS, whole=True)
+    knee = tune_knee(Knee(), streams[0].head(TUNED_ON), SERVERS, whole=True)
     rows: list[Row] = []
     for policy in COMPARED_POLICIES:
-        results = [
-            _simulate_knee(knee, stream) if policy == "knee" else _simulate(policy, stream)
-            for stream in streams
-        ]
+        simulated = knee if policy == "knee" else policy
+        results = [_simulate(simulated, stream) for stream in streams]
         means = [mean for mean, _ in results]
         overloaded = any(is_late for _, is_late in results)
         rows.append(
@@ -56,23 +53,12 @@ def simulate_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
     return rows
 
 
-def _simulate(policy: str, stream: Workload) -> tuple[float, bool]:
+def _simulate(policy: PolicyLike, stream: Workload) -> tuple[float, bool]:
     """Return the mean flow time, and whether the policy is overloaded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OverloadWarning)  # the rows report overload
         run = simulate(stream, SERVERS, policy, whole=True)
     return run.mean_flow_time, run.is_overloaded
-
-
-def _simulate_knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
-    """Return the same for KNEE, simulated by the compiled loop that also tunes it."""
-    run_compiled = tuning.create_compiled_trial(
-        replace(knee, alpha=None), stream, SERVERS, whole=True
-    )
-    assert knee.alpha is not None
-    assert stream.arrivals is not None
-    ends = run_compiled(knee.alpha, np.inf)
-    return float((ends - stream.arrivals).mean()), detect_overload(stream, SERVERS, ends)
 
 
 def exhibit_arrivals(rows: list[Row], settings: Settings) -> Exhibit:

@@ -1,15 +1,6 @@
 """The policies: one small file each, a registry of their names, and what they have in common."""
 
 from hesrpt.policies.adaptive import Adaptive
-from hesrpt.policies.binding import (
-    PolicyBinder,
-    WorkloadFacts,
-    approximate_exponent,
-    bind_policy,
-    describe_workload,
-    get_malleable_policy,
-    respect_weights,
-)
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.fifo import Fifo
@@ -18,18 +9,31 @@ from hesrpt.policies.helrpt import HeLrpt
 from hesrpt.policies.hesrpt import HeSrpt
 from hesrpt.policies.knee import Knee
 from hesrpt.policies.optimal import Optimal
-from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.ranked import RankedPolicy, as_ranked
+from hesrpt.policies.policy import (
+    Policy,
+    RankedPolicy,
+    Rounded,
+    Rule,
+    RuleKind,
+    State,
+    WorkloadFacts,
+    as_ranked,
+    find_rule,
+)
 from hesrpt.policies.registry import (
     POLICIES,
+    PolicyBinder,
     PolicyEntry,
     PolicyLike,
+    approximate_exponent,
+    bind_policy,
+    describe_workload,
+    get_malleable_policy,
     get_policy,
     list_malleable_policies,
+    respect_weights,
 )
 from hesrpt.policies.rigid import Easy, Fcfs, Moldable, RigidDiscipline
-from hesrpt.policies.rounded import Rounded
-from hesrpt.policies.rules import Rule, RuleKind, find_rule
 from hesrpt.policies.sharing import round_fairly
 from hesrpt.policies.srpt import Srpt
 

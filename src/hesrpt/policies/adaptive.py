@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import cached_property, lru_cache
+from typing import Literal, get_args
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
-from hesrpt.policies.calibration import Calibration, focus_of_level
+from hesrpt.policies.calibration import Calibration
+from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.equi import Equi
-from hesrpt.policies.optimal import Optimal, ValueCache
-from hesrpt.policies.policy import State
-from hesrpt.policies.pricing import estimate_gains, share_by_price
-from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
-from hesrpt.policies.rules import Rule, RuleKind
+from hesrpt.policies.optimal import Optimal
+from hesrpt.policies.policy import (
+    RankedPolicy,
+    RankRates,
+    Rule,
+    RuleKind,
+    State,
+    WorkloadFacts,
+    compute_rank_rates,
+)
+from hesrpt.policies.pricing import (
+    allocate_at_price,
+    estimate_gains,
+    interpolate_values,
+    share_by_price,
+)
 from hesrpt.policies.sharing import usable_servers
-from hesrpt.policies.valuation import allocate_at_price, interpolate_values
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 from hesrpt.validation import check_between, check_choice
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
 
 #: What is known of sizes. Estimates count as known.
 Knowledge = Literal["known", "unknown"]
@@ -54,15 +62,19 @@ class Adaptive(RankedPolicy):
     focus: float | None = None
     objective: FlowObjective = "flow"
     sizes: Knowledge = "known"
-    _cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
-    _batch: Optimal = field(default_factory=Optimal, init=False, repr=False, compare=False)
+    # The policy whose values this one uses, if it differs only in its focus.
+    _origin: Adaptive | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
         check_choice("sizes", self.sizes, get_args(Knowledge))
         if self.focus is not None:
             object.__setattr__(self, "focus", check_between("focus", self.focus, 0, 1))
-        object.__setattr__(self, "_batch", Optimal(self.objective))
+
+    @cached_property
+    def _batch(self) -> Optimal:
+        """The same policy for a batch, which also keeps the values that rows follow from."""
+        return Optimal(self.objective) if self._origin is None else self._origin._batch
 
     @property
     def name(self) -> str:
@@ -70,6 +82,9 @@ class Adaptive(RankedPolicy):
 
     def bind(self, facts: WorkloadFacts) -> Adaptive:
         return replace(self)  # a copy, so that runs do not share a cache
+
+    def without_sizes(self) -> Adaptive:
+        return replace(self, sizes="unknown") if self.is_calibrated else self
 
     # --- learning -----------------------------------------------------------------------------
 
@@ -101,7 +116,7 @@ class Adaptive(RankedPolicy):
         ranks = np.empty(len(before))
         ranks[largest_first] = np.cumsum(weights[largest_first])
         total = float(ranks[largest_first[-1]])
-        calibration = calibration.record_work(fractions, np.log(ranks / total), np.log(total))
+        calibration = calibration.record_work(fractions, np.log(ranks), float(np.log(total)))
         ended = largest_first[::-1][~stays[largest_first[::-1]]]
         if len(ended):
             left = total - (np.cumsum(weights[ended]) - weights[ended])
@@ -150,8 +165,7 @@ class Adaptive(RankedPolicy):
         if self.focus == focus:
             return self
         fixed = replace(self, focus=focus)
-        object.__setattr__(fixed, "_cache", self._cache)
-        object.__setattr__(fixed, "_batch", self._batch)
+        object.__setattr__(fixed, "_origin", self)
         return fixed
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
@@ -168,7 +182,7 @@ class Adaptive(RankedPolicy):
         usable = usable_servers(speedup, servers, jobs)
         if usable.sum() <= servers:
             return usable
-        batch = self._cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
+        batch = self._batch.cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
         ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
         values = interpolate_values(batch, np.maximum(ranks, 1.0))
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.policy import State
-from hesrpt.policies.ranked import RankedPolicy, RankRates
-from hesrpt.policies.rules import Rule, RuleKind
+from hesrpt.policies.policy import RankedPolicy, RankRates, Rule, RuleKind, State
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
 

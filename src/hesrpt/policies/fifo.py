@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.rules import Rule, RuleKind
+from hesrpt.policies.policy import Policy, Rule, RuleKind, State
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import SpeedupVector
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.policy import State
-from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.policy import RankedPolicy, State
 from hesrpt.policies.sharing import (
     Leftover,
     assign_leftover,

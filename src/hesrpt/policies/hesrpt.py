@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,14 +11,17 @@ from hesrpt.errors import InputError
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.optimal import Optimal
-from hesrpt.policies.policy import State
-from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
-from hesrpt.policies.rules import Rule, RuleKind
+from hesrpt.policies.policy import (
+    RankedPolicy,
+    RankRates,
+    Rule,
+    RuleKind,
+    State,
+    WorkloadFacts,
+    compute_rank_rates,
+)
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(frozen=True)

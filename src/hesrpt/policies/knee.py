@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.policy import Policy, Rule, RuleKind, State, WorkloadFacts
 from hesrpt.policies.sharing import (
     Leftover,
     assign_leftover,
@@ -17,10 +16,6 @@ from hesrpt.policies.sharing import (
 )
 from hesrpt.speedups import SpeedupVector
 from hesrpt.validation import check_positive
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
-
 
 # estimate_alpha() returns this fraction of the α at which the knees add up to all servers.
 _FRACTION_OF_BALANCED = 0.25
@@ -50,6 +45,11 @@ class Knee(Policy):
         if self.alpha is not None:
             return self
         return replace(self, alpha=estimate_alpha(facts.sizes, facts.speedups, facts.servers))
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        if self.alpha is None:
+            return None
+        return Rule(RuleKind.KNEE, alpha=self.alpha, leftover=self.leftover)
 
     def __call__(self, state: State) -> FloatArray:
         alpha = self.alpha

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +10,18 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed, compute_whole_values
-from hesrpt.policies.policy import State
+from hesrpt.policies.policy import (
+    RankedPolicy,
+    RankRates,
+    Rule,
+    RuleKind,
+    State,
+    WorkloadFacts,
+    compute_rank_rates,
+)
 from hesrpt.policies.pricing import share_by_price
-from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
-from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
 
 #: With more jobs than this in no proven order, values would take too long.
 MAX_VALUED = 64
@@ -106,7 +108,7 @@ class Optimal(RankedPolicy):
     uses_all_servers = True
 
     objective: FlowObjective = "flow"
-    _cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
+    cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
@@ -124,7 +126,7 @@ class Optimal(RankedPolicy):
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
-        values = self._cache.values_by_rank(jobs, speedup, servers, whole)
+        values = self.cache.values_by_rank(jobs, speedup, servers, whole)
         return values.allocate(jobs)[1][::-1]
 
     def rank_rates(
@@ -148,7 +150,7 @@ class Optimal(RankedPolicy):
         if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
             return share_by_price(state, order, weights, 1.0)
-        values = self._cache.values_of_list(
+        values = self.cache.values_of_list(
             state.jobs[order], weights[order], speedups.take(order), state.servers, state.whole
         )
         start, allocation = values.allocate(len(order))

@@ -3,21 +3,30 @@
 A policy does no I/O and keeps no clock. It knows neither the simulator nor the live scheduler, and
 the same object drives both. A policy that learns keeps what it has learned in the states that it
 sees: each state carries a calibration, which follows from the state before and its calibration.
+
+Two kinds of policies run compiled in the simulator: *ranked* ones, which depend only on the number
+of jobs and on the order of their sizes, and those that state a *rule*. The policy itself stays the
+reference: tests compare the two, decision by decision.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple, Self
+
+import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.speedups import SpeedupVector
+from hesrpt.objectives import FlowObjective
+from hesrpt.optimal.closed_form_batch import own_share, power_of_ratio
+from hesrpt.policies.calibration import Calibration
+from hesrpt.policies.sharing import Leftover
+from hesrpt.speedups import Speedup, SpeedupVector
 
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
-    from hesrpt.policies.calibration import Calibration
-    from hesrpt.policies.rules import Rule
+# Powers stay between exp(-this) and exp(this), so that no product of two overflows.
+_MAX_LOG = 340.0
 
 
 @dataclass(slots=True)
@@ -42,6 +51,45 @@ class State:
         return len(self.jobs)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """What a policy may learn about the jobs and the system before it decides."""
+
+    sizes: FloatArray
+    speedups: SpeedupVector
+    servers: float
+    whole: bool = False  # whether jobs get only whole servers
+    requested: FloatArray | None = None  # the servers that each job asks for
+    names: tuple[str, ...] = ()
+    #: The p of a power law that is close to all speedups, for jobs that do not share one. Without
+    #: it, a policy that needs a power law refuses such jobs.
+    approximate_p: float | None = None
+
+
+class RuleKind(Enum):
+    """What decides how many servers a job gets."""
+
+    EQUAL = auto()  # nothing: shares are equal
+    FIRST_COME = auto()  # the first to arrive gets all it can use, the next one the rest
+    SMALLEST_FIRST = auto()  # the same for the smallest
+    CLOSED_FORM = auto()  # heSRPT's shares, by weight and rank
+    PRICE = auto()  # the adaptive policy's price of a server
+    VALUE = auto()  # the planner's value of the job's work
+    KNEE = auto()  # the time that one more server saves
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a policy decides by, with its parameters."""
+
+    kind: RuleKind
+    objective: FlowObjective = "flow"
+    exponent: float | None = None  # the p of the closed form; None before binding
+    focus: float | None = 1.0  # of the closed form or the price; None if it is calibrated
+    alpha: float = 1.0  # of KNEE …
+    leftover: Leftover = "idle"  # … and what it does with servers beyond all knees
+
+
 class Policy(ABC):
     """Decides how many servers each job gets.
 
@@ -63,6 +111,10 @@ class Policy(ABC):
     def is_calibrated(self) -> bool:
         """Whether the policy learns from the jobs that it serves."""
         return False
+
+    def without_sizes(self) -> Policy:
+        """Return the policy that decides while no size is known: by default, this one."""
+        return self
 
     @abstractmethod
     def __call__(self, state: State) -> FloatArray:
@@ -98,3 +150,142 @@ class Policy(ABC):
         caches results returns a copy, because several runs may share the original.
         """
         return self
+
+
+def find_rule(policy: Policy, speedups: SpeedupVector, whole: bool) -> Rule | None:
+    """Return the rule of a policy for jobs with these speedups, or None if it has none.
+
+    A subclass that decides differently than the class that states the rule has none.
+    """
+    if policy.review_every is not None:
+        return None
+    defines_call = next(each for each in type(policy).__mro__ if "__call__" in vars(each))
+    defines_rule = next(each for each in type(policy).__mro__ if "state_rule" in vars(each))
+    return policy.state_rule(speedups, whole) if issubclass(defines_rule, defines_call) else None
+
+
+class RankRates(NamedTuple):
+    """Rates that are products: with m jobs, the i-th largest runs at base_i / pace_m.
+
+    The arrays start with the entries of rank ``first`` and of ``first`` jobs. Lower ranks, those of
+    larger jobs, get nothing. Rates hold for at least ``fewest`` jobs, and for at most as many as
+    there are entries for. If ``uniform``, every base is 1.
+    """
+
+    base: FloatArray
+    pace: FloatArray
+    first: int = 1
+    fewest: int = 1
+    uniform: bool = False
+
+    @property
+    def most(self) -> int:
+        """The greatest number of jobs for which there are rates."""
+        return self.first + len(self.pace) - 1
+
+
+class RankedPolicy(Policy):
+    """A policy that depends only on the number of jobs and on the order of their sizes.
+
+    It is defined by its rows: the servers by rank, for each number of jobs. The simulator keeps
+    them in a table and runs at full speed.
+    """
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the rows define the policy, which may depend on its parameters."""
+        return True
+
+    def at_level(self, level: int) -> RankedPolicy:
+        """Return the policy at a level of its calibration: each level has rows of its own."""
+        return self
+
+    def ranks_by_size(self, whole: bool) -> bool:
+        """Return whether rows start with the smallest job, rather than the last to arrive."""
+        return True
+
+    @abstractmethod
+    def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
+        """Return the servers of the jobs by rank; jobs beyond the end of the row get none."""
+
+    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
+        """Return the number of jobs at which rows stop changing, because all further jobs wait."""
+        return None
+
+    def rank_rates(
+        self, jobs: int, most: int, servers: float, speedup: Speedup
+    ) -> RankRates | None:
+        """Return the rates for ``jobs`` jobs, and for up to ``most`` if rates are products.
+
+        All servers are in use, whatever the number of jobs.
+        """
+        return None
+
+    def __call__(self, state: State) -> FloatArray:
+        speedup = state.speedups.shared
+        assert speedup is not None, "rows are for jobs that share one speedup"
+        row = self.row(len(state), state.servers, speedup, state.whole)
+        held = np.zeros(len(state))
+        held[self.ranking(state)[: len(row)]] = row
+        return held
+
+    def order(self, state: State) -> IntArray | None:
+        return None if state.speedups.shared is None else self.ranking(state)
+
+    def ranking(self, state: State) -> IntArray:
+        """Return the jobs in the order of the rows; ties go to the job that arrived first."""
+        if not self.ranks_by_size(state.whole):
+            return np.arange(len(state))[::-1]
+        return np.argsort(state.remaining, kind="stable")
+
+
+def compute_rank_rates(jobs: int, most: int, servers: float, c: float, p: float) -> RankRates:
+    """Return the rates of k^p if the i-th largest of m jobs holds (i/m)^c − ((i−1)/m)^c.
+
+    That share is (i/m)^c b_i with b_i = 1 − ((i−1)/i)^c. Its powers may overflow, so (i/r)^cp and
+    (m/r)^cp take the places of i^cp and m^cp, with a reference r that is close to ``jobs`` or from
+    which all numbers of jobs are within reach.
+    """
+    reach = float(np.exp(min(_MAX_LOG / (c * p), 700.0)))
+    reference = float(jobs)
+    if jobs > reach and jobs <= reach**2:
+        reference = reach
+    most = max(jobs, int(min(most, reference * reach)))  # which may be infinite
+    # The powers of ranks below the first one underflow.
+    first = max(int(reference * np.exp(-2 * _MAX_LOG / (c * p))), 1)
+    rank = np.arange(first, most + 1.0)
+    powers = power_of_ratio(rank, np.full(1, reference), c * p)
+    with np.errstate(divide="ignore", under="ignore"):
+        base = powers * own_share(np.log1p(-1 / rank), 1 - 1 / c) ** p
+    fewest = 1 if reference <= reach else min(int(np.ceil(reference / reach)), jobs)
+    return RankRates(base, powers / servers**p, first, fewest)
+
+
+def as_ranked(policy: object, speedups: SpeedupVector) -> RankedPolicy | None:
+    """Return the policy if its rows define it completely for jobs with these speedups, or None."""
+    if isinstance(policy, RankedPolicy) and policy.is_ranked and speedups.shared is not None:
+        return policy
+    return None
+
+
+@dataclass(frozen=True)
+class Rounded(Policy):
+    """A policy with its shares rounded, for policies that are slow to allocate whole servers.
+
+    It returns unrounded shares: simulator and scheduler round all decisions if servers are whole.
+    """
+
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def bind(self, facts: WorkloadFacts) -> Rounded:
+        return replace(self, policy=self.policy.bind(facts))
+
+    def __call__(self, state: State) -> FloatArray:
+        return self.policy(replace(state, whole=False))
+
+    def order(self, state: State) -> IntArray | None:
+        return self.policy.order(replace(state, whole=False))

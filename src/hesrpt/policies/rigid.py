@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from hesrpt.errors import InputError
+from hesrpt.policies.policy import WorkloadFacts
 from hesrpt.units import format_count
-
-if TYPE_CHECKING:
-    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ estimates: they do not foresee that a job runs longer than estimated.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.policies import Fcfs, Moldable, RigidDiscipline
 from hesrpt.policies.sharing import usable_servers
+from hesrpt.schedule import Timeline
 from hesrpt.simulator.backfilling_kernel import QueuedJobs, schedule_jobs
 from hesrpt.workload import Workload
 
@@ -81,3 +83,46 @@ def run_times(workload: Workload) -> FloatArray:
     # equal again, so that such jobs end at the same time.
     digits = 10.0 ** (12 - np.floor(np.log10(times)))
     return np.rint(times * digits) / digits
+
+
+class RigidTimeline(Timeline):
+    """Each job holds the servers that it asked for, from its start to its end."""
+
+    def __init__(self, starts: FloatArray, completion_times: FloatArray, held: FloatArray) -> None:
+        self.starts, self.completion_times, self.held = starts, completion_times, held
+
+    @cached_property
+    def ends(self) -> FloatArray:  # type: ignore[override]
+        times = np.unique(np.concatenate((self.starts, self.completion_times)))
+        return times[times > 0]
+
+    @property
+    def _phase_starts(self) -> FloatArray:
+        return np.concatenate(([0.0], self.ends[:-1]))
+
+    def servers(self, phase: int) -> FloatArray:
+        return self.servers_at(float(self._phase_starts[phase]))
+
+    def servers_at(self, time: float) -> FloatArray:
+        is_running = (self.starts <= time) & (time < self.completion_times)
+        return np.where(is_running, self.held, 0.0)
+
+    def servers_of(self, job: int) -> FloatArray:
+        times = self._phase_starts
+        is_running = (self.starts[job] <= times) & (times < self.completion_times[job])
+        return np.where(is_running, self.held[job], 0.0)
+
+    def total_servers(self) -> FloatArray:
+        times = self._phase_starts
+        acquired = _sum_up_to(times, self.starts, self.held)
+        return acquired - _sum_up_to(times, self.completion_times, self.held)
+
+    def server_seconds(self) -> float:
+        return float(self.held @ (self.completion_times - self.starts))
+
+
+def _sum_up_to(times: FloatArray, events: FloatArray, amounts: FloatArray) -> FloatArray:
+    """Return the sum of the amounts of all events up to each time."""
+    order = np.argsort(events, kind="stable")
+    sums = np.concatenate(([0.0], np.cumsum(amounts[order])))
+    return sums[np.searchsorted(events[order], times, side="right")]

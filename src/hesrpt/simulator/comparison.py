@@ -21,9 +21,8 @@ from hesrpt.simulator.intervals import (
     estimate_difference,
     estimate_mean,
 )
-from hesrpt.simulator.overload import warn_of_overload
 from hesrpt.simulator.replications import Replication, run_with_bounds
-from hesrpt.simulator.simulation import Simulation
+from hesrpt.simulator.simulation import Simulation, warn_of_overload
 from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_number
 from hesrpt.workload import Workload

@@ -8,10 +8,11 @@ jobs that wait, those are soon very few.
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
-from hesrpt.arrays import IntArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
-from hesrpt.simulator.mixed_kernel_data import MixedJobs, PriceSearch
+from hesrpt.simulator.sharing_kernel import JobFacts
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 from hesrpt.speedups.shape_kernel_data import Corners, Shape, Shapes
 
@@ -22,11 +23,22 @@ _MAX_STEPS, _SECANT_STEPS = 200, 12
 _MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
 
 
+class PriceSearch(NamedTuple):
+    """The search for the price of a server, with an entry for each place of a list of jobs."""
+
+    last: FloatArray  # the price that was found last, and Σ w p/(1 − p) of the jobs at that time
+    relative: FloatArray  # the price when the job is expected to end, relative to the price now
+    below: FloatArray  # demand at a price that is too low …
+    above: FloatArray  # … at one that is too high …
+    tried: FloatArray  # … and at the one that is tried
+    undecided: IntArray  # the places where the first two differ
+
+
 @compiled
 def share_by_price(
     listed: IntArray,
     count: int,
-    mixed: MixedJobs,
+    facts: JobFacts,
     shapes: Shapes,
     search: PriceSearch,
     servers: float,
@@ -34,32 +46,32 @@ def share_by_price(
     is_whole: bool,
 ) -> None:
     """Share servers among jobs listed from the first to end to the last."""
-    usable, held = mixed.usable, mixed.held
+    usable, held = facts.usable, facts.held
     total_usable = wanted = 0.0
     for place in range(count):
         job = listed[place]
         total_usable += usable[job]
-        wanted += mixed.weight[job] * mixed.gain[job]
+        wanted += facts.weight[job] * facts.gain[job]
     if total_usable <= servers:
         for place in range(count):
             held[listed[place]] = usable[listed[place]]
         return
-    _expect_prices(listed, count, mixed, search, focus)
+    _expect_prices(listed, count, facts, search, focus)
     guess = wanted / servers
     if search.last[0] > 0.0:
         guess = search.last[0] * wanted / search.last[1]
-    price = _find_price(listed, count, mixed, shapes, search, servers, guess, is_whole)
+    price = _find_price(listed, count, facts, shapes, search, servers, guess, is_whole)
     search.last[0], search.last[1] = price, wanted
 
 
 @inlined
 def _expect_prices(
-    listed: IntArray, count: int, mixed: MixedJobs, search: PriceSearch, focus: float
+    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, focus: float
 ) -> None:
     """Find the price when each job ends, relative to the price now."""
     before = 0.0
     for place in range(count - 1, -1, -1):
-        weight = mixed.weight[listed[place]]
+        weight = facts.weight[listed[place]]
         search.relative[place] = before + weight / 2.0
         before += weight
     for place in range(count):
@@ -88,7 +100,7 @@ def _find_demand_at(
 def _find_price(
     listed: IntArray,
     count: int,
-    mixed: MixedJobs,
+    facts: JobFacts,
     shapes: Shapes,
     search: PriceSearch,
     servers: float,
@@ -103,7 +115,7 @@ def _find_price(
     below, above, tried, undecided = search.below, search.above, search.tried, search.undecided
     for place in range(count):
         undecided[place] = place
-        below[place], above[place] = mixed.usable[listed[place]], 0.0
+        below[place], above[place] = facts.usable[listed[place]], 0.0
     left, fixed = count, 0.0
     low, high, most, fewest_total = 0.0, inf, inf, 0.0
     last_price = last_total = 0.0
@@ -114,15 +126,15 @@ def _find_price(
         for at in range(left):
             place = undecided[at]
             job = listed[place]
-            usable = mixed.usable[job]
+            usable = facts.usable[job]
             fewest = min(usable, 1.0) if is_whole else 0.0
             tried[place] = _find_demand_at(
                 records[of_job[job]],
                 corners,
                 price,
                 price * search.relative[place],
-                mixed.weight[job],
-                mixed.gain[job],
+                facts.weight[job],
+                facts.gain[job],
                 fewest,
                 usable,
             )
@@ -133,7 +145,7 @@ def _find_price(
                 below[undecided[at]] = above[undecided[at]] = tried[undecided[at]]
             scale = min(1.0, servers / total) if total > 0.0 else 1.0
             for place in range(count):
-                mixed.held[listed[place]] = above[place] * scale
+                facts.held[listed[place]] = above[place] * scale
             return price if low > 0.0 or price > _MIN_PRICE else 0.0
         if is_over and price >= _MAX_PRICE:
             for at in range(left):
@@ -181,13 +193,13 @@ def _find_price(
         least = 1.0 + 2.0 * (least - 1.0)
         if step > 8:
             reach = least = min(reach * reach, 1e40)
-    _serve_first_to_end(listed, count, mixed, search, servers)
+    _serve_first_to_end(listed, count, facts, search, servers)
     return price if high < inf else 0.0
 
 
 @inlined
 def _serve_first_to_end(
-    listed: IntArray, count: int, mixed: MixedJobs, search: PriceSearch, servers: float
+    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, servers: float
 ) -> None:
     """Give jobs what they demand at the higher price, and the rest to those that end first.
 
@@ -202,5 +214,5 @@ def _serve_first_to_end(
         base = 0.0 if is_over else search.above[place]
         room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
         extra = min(max(rest, 0.0), room)
-        mixed.held[listed[place]] = base + extra
+        facts.held[listed[place]] = base + extra
         rest -= room

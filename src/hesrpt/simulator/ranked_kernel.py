@@ -10,38 +10,98 @@ target.
 If the policy is calibrated, the loop also keeps the sums of
 :class:`hesrpt.policies.calibration.Calibration`. Without one, ``calibration`` is None, and numba
 compiles a loop of its own, from which all of that is left out.
+
+While the job of rank i (the i-th largest) runs with m jobs present, its sums grow, per unit of
+virtual time, by base[i] times
+
+    spread: (ln i − ln m)²,   lean: ln i − ln m,   height: (ln i − ln m)(ln m − u).
+
+So what a rank has gained since some time is a product of
+its coefficients and of integrals over virtual time, which all jobs share: ``Passed``. A job's own
+sums have to be touched only when its rank changes, because a larger job arrives, and when it ends:
+they hold what the job has gained, less what its present rank has gained.
 """
 
 from __future__ import annotations
 
-from math import exp, inf
+from math import inf
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from hesrpt.compiled import compiled
-from hesrpt.simulator.calibration_kernel import (
-    MIN_DENOMINATOR,
-    choose_level,
-    is_out_of_patience,
-    update_focus,
-)
-from hesrpt.simulator.calibration_kernel_data import CalibrationData
-from hesrpt.simulator.ranked_calibration_kernel import (
-    Passed,
-    add_passed,
-    add_to_sums,
-    is_lost_beside,
-    round_up,
-    sum_up,
-    sum_up_drops,
-)
-from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, Stream
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled, inlined
+from hesrpt.simulator.kernel import CalibrationData, count_end, raise_focus, update_focus
 
 # Why the loop has returned.
 DONE, NEEDS_RATES, PAUSED, STOPPED = range(4)
 
 # Virtual time starts again now and then, so that rounding errors do not accumulate.
 EVENTS_UNTIL_RESET = 1000
+# Loops over this many numbers, or a multiple, leave none to be handled one by one.
+AT_A_TIME = 16
+# A job must not lose its digits in differences of sums that are more than this many times larger.
+_MAX_CANCELLED = 1e5
+
+
+class Stream(NamedTuple):
+    """The jobs as they arrive; of simultaneous ones, the largest first."""
+
+    arrivals: FloatArray
+    sizes: FloatArray
+    completion: FloatArray
+    weights: FloatArray  # what a unit of work counts, if the policy is calibrated
+
+
+class Queue(NamedTuple):
+    """The jobs in the system, at the front of these arrays, the largest first."""
+
+    number: IntArray  # the place of the job in the stream
+    work: FloatArray  # what remained when virtual time was 0
+    # If the policy is calibrated, the sums of the job, as if a unit of its work counted 1, less
+    # what its rank has gained: see below.
+    spread: FloatArray
+    lean: FloatArray
+    height: FloatArray
+
+
+class RateTable(NamedTuple):
+    """With m jobs, the i-th largest runs at the rate ``base[i] / pace[m]``.
+
+    The first index is the level of the calibration. Each level holds for ``fewest`` to ``most``
+    jobs; ``most`` is 0 if it is missing.
+    """
+
+    base: (
+        FloatArray  # has more entries, all 0: for jobs that may arrive, and for loops over several
+    )
+    inverse: FloatArray  # 1 / base
+    pace: FloatArray
+    speed: FloatArray  # 1 / pace
+    fewest: IntArray
+    most: IntArray
+    idle: IntArray  # this many of the largest jobs get nothing
+    # If the policy is calibrated, how much more rank i has than rank i + 1 of base, base · ln i and
+    # base · ln² i.
+    drop: FloatArray
+    log_drop: FloatArray
+    squared_log_drop: FloatArray
+
+
+class RankedState(Protocol):
+    """The state of the loop apart from the jobs, and its settings."""
+
+    uniform: bool  # all jobs run at one rate
+    stop_at: float
+    max_events: int  # return to the caller after this many
+    present: int
+    arrived: int
+    events: int
+    allocations: int  # running jobs, summed over phases
+    now: float
+    virtual_time: float
+    busy_seconds: float
+    job_seconds: float  # the number of jobs in the system, integrated over time
 
 
 @compiled
@@ -73,9 +133,8 @@ def run_ranked(
     level = 0
     passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
     if calibration is not None:
-        sums, settings = calibration.state[0], calibration.settings[0]
+        sums = calibration.sums[0]
         log_rank = calibration.log_rank
-        decay = exp(-1.0 / settings.memory)
         level = sums.level
     base, inverse, pace, speed = (
         table.base[level],
@@ -120,16 +179,13 @@ def run_ranked(
             if calibration is not None:
                 place, rank = present, log_rank[present + 1]
                 spread, lean, height = sum_up(rank, base[place + 1], passed)
-                lean += leans[place]
-                height = lean * (rank - sums.usual) - heights[place] - height
                 weight = weights[number[place]]
-                keep = decay if sums.denominator > MIN_DENOMINATOR else 1.0
-                sums.numerator = keep * sums.numerator + weight * height
-                sums.denominator = keep * sums.denominator + weight * (spreads[place] + spread)
-                sums.ended_since += 1
-                if is_out_of_patience(arrived, sums, settings):
-                    choose_level(arrived, sums, settings)
-                    new_level = sums.level
+                spread = weight * (spreads[place] + spread)
+                lean = weight * (leans[place] + lean)
+                height = weight * (heights[place] + height)
+                count_end(sums, spread, lean, height, rank)
+                raise_focus(sums)
+                new_level = sums.level
             if new_level == level and present >= fewest:
                 continue
         else:
@@ -158,7 +214,8 @@ def run_ranked(
                 while end < total and arrivals[end] == now:
                     end += 1
                 later = present + end - arrived
-                update_focus(present, end - arrived, end, log_rank[later], sums, settings)
+                sums.jobs_seen = end
+                update_focus(sums, present, end - arrived, log_rank[later])
                 new_level = sums.level
         # The same rates must hold for all the time that has passed.
         if (
@@ -223,3 +280,108 @@ def run_ranked(
     state.now, state.virtual_time = now, virtual_time
     state.job_seconds, state.busy_seconds = job_seconds, busy_seconds
     return reason
+
+
+# --- sums of a calibration ------------------------------------------------------------------------
+
+
+class Passed(NamedTuple):
+    """Integrals over virtual time since all sums were up to date."""
+
+    time: float
+    log_jobs: float  # of ln m
+    log_jobs_squared: float  # of ln² m
+    above: float  # of ln m − u
+    log_jobs_above: float  # of (ln m)(ln m − u)
+
+
+@inlined
+def add_passed(passed: Passed, time: float, log_jobs: float, usual: float) -> Passed:
+    """Return the integrals after some more time with e^log_jobs jobs present."""
+    more = time * log_jobs
+    above = log_jobs - usual
+    return Passed(
+        passed.time + time,
+        passed.log_jobs + more,
+        passed.log_jobs_squared + more * log_jobs,
+        passed.above + time * above,
+        passed.log_jobs_above + more * above,
+    )
+
+
+@inlined
+def sum_up(log_rank: float, base: float, passed: Passed) -> tuple[float, float, float]:
+    """Return the spread, lean and height that a rank has gained."""
+    lean = log_rank * passed.time - passed.log_jobs
+    spread = log_rank * (lean - passed.log_jobs) + passed.log_jobs_squared
+    height = log_rank * passed.above - passed.log_jobs_above
+    return base * spread, base * lean, base * height
+
+
+@inlined
+def sum_up_drops(
+    drop: float, log_drop: float, squared_log_drop: float, passed: Passed
+) -> tuple[float, float, float]:
+    """Return how much more spread, lean and height a rank has gained than the next."""
+    spread = (
+        squared_log_drop * passed.time
+        - log_drop * (2.0 * passed.log_jobs)
+        + drop * passed.log_jobs_squared
+    )
+    lean = log_drop * passed.time - drop * passed.log_jobs
+    height = log_drop * passed.above - drop * passed.log_jobs_above
+    return spread, lean, height
+
+
+@inlined
+def is_lost_beside(passed: Passed, base: float, work: float) -> bool:
+    """Whether some work is so small that it would be lost beside what a rank has gained."""
+    return passed.time * base > _MAX_CANCELLED * work
+
+
+@inlined
+def add_to_sums(
+    queue: Queue,
+    base: FloatArray,
+    calibration: CalibrationData,
+    idle: int,
+    present: int,
+    passed: Passed,
+) -> None:
+    """Bring the sums of all jobs up to date. No time has passed since then."""
+    log_rank = calibration.log_rank
+    spreads, leans, heights = queue.spread, queue.lean, queue.height
+    # What is added behind the last job does no harm: it is overwritten when a job takes that place.
+    stop = idle + round_up(present - idle)
+    one = np.uint64(1)
+    for place in range(np.uint64(idle), np.uint64(stop)):
+        spread, lean, height = sum_up(log_rank[place + one], base[place + one], passed)
+        spreads[place] += spread
+        leans[place] += lean
+        heights[place] += height
+
+
+@inlined
+def round_up(count: int) -> int:
+    """Return the next number that leaves none to be handled one by one."""
+    return (count + AT_A_TIME - 1) // AT_A_TIME * AT_A_TIME
+
+
+@compiled
+def find_usual_sizes(
+    arrivals: FloatArray, log_sizes: FloatArray, first: int, total: float, usual: FloatArray
+) -> float:
+    """Compute the mean of all logarithms of sizes up to each job; return their sum.
+
+    The jobs are a part of the stream, with ``first`` jobs and the sum ``total`` before them. Those
+    that arrive at the same time all know the mean up to the last of them.
+    """
+    start = 0
+    for job in range(log_sizes.size):
+        total += log_sizes[job]
+        if job + 1 == log_sizes.size or arrivals[job + 1] != arrivals[job]:
+            mean = total / (first + job + 1)
+            for known in range(start, job + 1):
+                usual[known] = mean
+            start = job + 1
+    return total

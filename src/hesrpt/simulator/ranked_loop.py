@@ -5,20 +5,30 @@ The loop itself is compiled (:mod:`hesrpt.simulator.ranked_kernel`).
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import create_record
+from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
-from hesrpt.policies import RankedPolicy, as_ranked, calibration
-from hesrpt.policies.ranked import RankRates
+from hesrpt.policies import Calibration, RankedPolicy, as_ranked
+from hesrpt.policies.calibration_kernel import LEVELS, Sums, weigh_size
+from hesrpt.policies.policy import RankRates
 from hesrpt.simulator import ranked_kernel
-from hesrpt.simulator.calibration_kernel_data import create_calibration
-from hesrpt.simulator.kernel_data import create_record
-from hesrpt.simulator.ranked_calibration_kernel import AT_A_TIME, find_usual_sizes
-from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, Stream
-from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run, find_arrival_order
+from hesrpt.simulator.kernel import CalibrationData
+from hesrpt.simulator.ranked_kernel import (
+    AT_A_TIME,
+    Queue,
+    RankedState,
+    RateTable,
+    Stream,
+    find_usual_sizes,
+)
+from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run
 from hesrpt.speedups import Speedup
 
 # The first rates are for at least this many jobs in the system.
@@ -42,13 +52,46 @@ def create_ranked_loop(run: Run, stop_at: float) -> RankedLoop | None:
     return None if rates is None else RankedLoop(run, policy, speedup, rates.uniform, stop_at)
 
 
+def find_arrival_order(
+    arrivals: FloatArray | None, sizes: FloatArray, by_size: bool
+) -> IntArray | None:
+    """Return the jobs as they arrive, or None if that is how they were given.
+
+    Jobs that arrive together are listed with the largest first, or as they were given.
+    """
+    if not by_size:
+        return None if arrivals is None else np.argsort(arrivals, kind="stable")
+    if arrivals is None:
+        return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
+    if np.all(arrivals[1:] > arrivals[:-1]):
+        return None
+    # Of equal sizes, the job given first comes last, so that it ends first.
+    return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))
+
+
+def create_calibration(jobs: int, weights: FloatArray, ranks: int | None = None) -> CalibrationData:
+    """Return the calibration at the start of a run, with the sums of this many jobs."""
+    starts: dict[str, Any] = {each.name: each.default for each in fields(Calibration)}
+    return CalibrationData(
+        samples=np.zeros((jobs, 4)),
+        weight=weights,
+        log_rank=list_logarithms(jobs + 1 if ranks is None else ranks),
+        sums=create_record(Sums, **{name: starts[name] for name in Sums.__annotations__}),
+    )
+
+
+def list_logarithms(ranks: int) -> FloatArray:
+    """Return 0 and the logarithms of 1, 2 and so on."""
+    return np.log(np.maximum(np.arange(ranks), 1.0))
+
+
 class RankedLoop:
     """The caller of the compiled loop, for one run."""
 
     def __init__(
         self, run: Run, policy: RankedPolicy, speedup: Speedup, uniform: bool, stop_at: float
     ) -> None:
-        workload, jobs = run.workload, run.jobs
+        workload, jobs = run.workload, len(run.workload)
         self.run, self.policy, self.speedup = run, policy, speedup
         self.order = find_arrival_order(workload.arrivals, workload.sizes, by_size=True)
         arrivals, sizes = workload.arrival_times, workload.sizes
@@ -61,7 +104,7 @@ class RankedLoop:
             completion=np.full(jobs, np.nan),
             weights=_weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
         )
-        self.levels = calibration.LEVELS + 1 if policy.is_calibrated else 1
+        self.levels = LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
         # This many jobs may arrive before more room is made, and loops handle this many at a time.
         at_once = 1 if self.order is None else _count_most_at_once(arrivals)
@@ -71,7 +114,7 @@ class RankedLoop:
         self._compute_rates = lru_cache(_MAX_CACHED)(self._compute_rates_again)
         self.calibration = None
         if policy.is_calibrated:
-            self.calibration = create_calibration(1, room + self._places_behind)
+            self.calibration = create_calibration(0, np.empty(0), room + self._places_behind)
         self.state = create_record(
             RankedState, uniform=uniform, stop_at=stop_at, max_events=EVENTS_AT_A_TIME
         )
@@ -86,7 +129,7 @@ class RankedLoop:
                 self._add_rates(int(self.state["present"][0]))
             stop_if_requested()
             if progress is not None:
-                progress(int(self.state["arrived"][0]), self.run.jobs)
+                progress(int(self.state["arrived"][0]), len(self.run.workload))
             if reason in (ranked_kernel.DONE, ranked_kernel.STOPPED):
                 return self._outcome()
 
@@ -94,13 +137,13 @@ class RankedLoop:
         state, order = self.state[0], self.order
         completion_times = self.stream.completion
         if order is not None:
-            completion_times = np.empty(self.run.jobs)
+            completion_times = np.empty(len(self.run.workload))
             completion_times[order] = self.stream.completion
-        held = remaining = np.broadcast_to(0.0, self.run.jobs)  # these take no memory
+        held = remaining = np.broadcast_to(0.0, len(self.run.workload))  # these take no memory
         present, arrived = int(state["present"]), int(state["arrived"])
-        if present > 0 or arrived < self.run.jobs:
-            held, remaining = np.zeros(self.run.jobs), np.zeros(self.run.jobs)
-            order = np.arange(self.run.jobs) if order is None else order
+        if present > 0 or arrived < len(self.run.workload):
+            held, remaining = np.zeros(len(self.run.workload)), np.zeros(len(self.run.workload))
+            order = np.arange(len(self.run.workload)) if order is None else order
             remaining[order[arrived:]] = self.stream.sizes[arrived:]
         if present > 0:
             assert order is not None
@@ -136,7 +179,7 @@ class RankedLoop:
 
     @property
     def _level(self) -> int:
-        return 0 if self.calibration is None else self.calibration.level
+        return 0 if self.calibration is None else int(self.calibration.sums["level"][0])
 
     def _create_table(self, room: int) -> RateTable:
         """Return a table without rates; memory that is not used takes no space."""
@@ -170,12 +213,13 @@ class RankedLoop:
         for array, old in zip(self.queue, before, strict=True):
             array[:present] = old[:present]
         if self.calibration is not None:
-            self.calibration = self.calibration.with_room(room + self._places_behind)
+            log_rank = list_logarithms(room + self._places_behind)
+            self.calibration = self.calibration._replace(log_rank=log_rank)
 
     def _add_rates(self, jobs: int) -> None:
         """Add the rates for this number of jobs, at the present level."""
         if jobs >= self.table.pace.shape[1]:
-            self._add_room(min(2 * jobs, self.run.jobs))
+            self._add_room(min(2 * jobs, len(self.run.workload)))
         level, room = self._level, self.table.pace.shape[1] - 1
         rates = self._compute_rates(level, jobs, room)
         table, here = self.table, slice(rates.first, rates.most + 1)
@@ -221,7 +265,7 @@ def _weigh_work(arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
         log_sizes = np.log(sizes[part])
         usual = np.empty(len(log_sizes))
         total = find_usual_sizes(arrivals[part], log_sizes, first, total, usual)
-        weights[part] = calibration.weigh_sizes(log_sizes, usual)
+        weights[part] = weigh_size(log_sizes, usual)
         weights[part] /= sizes[part]
         first = part.stop
     return weights

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hesrpt.optimal.bounds import BOUND_STEPS, LowerBound, lower_bound
 from hesrpt.parallel import run_tasks
-from hesrpt.policies import Policy, RigidDiscipline, as_ranked, find_rule
+from hesrpt.policies import Knee, Policy, RigidDiscipline, as_ranked, find_rule
 from hesrpt.simulator.simulation import Simulation, create_run, execute_run
 from hesrpt.workload import Workload
 
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 # Starting processes takes seconds. It pays off if Python policies serve at least this many jobs.
 _MIN_JOBS_FOR_PROCESSES = 100_000
-# A policy without a compiled trial is tuned by this many simulations.
+# KNEE is tuned by this many simulations.
 _TRIALS = 100
 
 
@@ -44,12 +44,8 @@ class Replication:
     @property
     def jobs(self) -> int:
         """The number of jobs to simulate, counting those of all trials."""
-        from hesrpt.simulator.tuning import has_compiled_trial, needs_tuning
-
-        whole = bool(self.options.get("whole"))
-        if needs_tuning(self.policy) and not has_compiled_trial(self.policy, self.workload, whole):
-            return _TRIALS * len(self.workload)
-        return len(self.workload)
+        is_tuned = isinstance(self.policy, Knee) and self.policy.alpha is None
+        return (_TRIALS if is_tuned else 1) * len(self.workload)
 
     def run(self) -> Simulation:
         """Run the simulation."""

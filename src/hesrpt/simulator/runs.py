@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.closed_form_batch import sort_by_size
+from hesrpt.arrays import FloatArray
 from hesrpt.policies import Policy
 from hesrpt.simulator.beside_rigid import Capacity
-from hesrpt.simulator.kernel_data import Phases
+from hesrpt.simulator.kernel import Phases
 from hesrpt.simulator.tally import Tally
 from hesrpt.workload import Workload
 
@@ -34,11 +31,6 @@ class Run:
     estimates: FloatArray | None  # of sizes, relative to the true ones; None if exact
     capacity: Capacity | None = None  # the servers that rigid jobs leave, if there are any
 
-    @property
-    def jobs(self) -> int:
-        """The number of jobs."""
-        return len(self.workload)
-
 
 class Outcome(NamedTuple):
     """The result of a simulation; ``held`` and ``remaining`` are those at its end."""
@@ -52,20 +44,3 @@ class Outcome(NamedTuple):
     tally: Tally | None  # if it was asked for
     held: FloatArray
     remaining: FloatArray
-
-
-def find_arrival_order(
-    arrivals: FloatArray | None, sizes: FloatArray, by_size: bool
-) -> IntArray | None:
-    """Return the jobs as they arrive, or None if that is how they were given.
-
-    Jobs that arrive together are listed with the largest first, or as they were given.
-    """
-    if not by_size:
-        return None if arrivals is None else np.argsort(arrivals, kind="stable")
-    if arrivals is None:
-        return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
-    if np.all(arrivals[1:] > arrivals[:-1]):
-        return None
-    # Of equal sizes, the job given first comes last, so that it ends first.
-    return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, OverloadWarning
 from hesrpt.policies import (
     Easy,
+    Knee,
     Policy,
     PolicyLike,
     RigidDiscipline,
@@ -21,8 +25,8 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
-from hesrpt.simulator.overload import detect_overload, warn_of_overload
 from hesrpt.simulator.tally import Tally, tally_unresized_jobs
+from hesrpt.units import format_count
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
@@ -30,6 +34,8 @@ from hesrpt.workload import Workload
 if TYPE_CHECKING:
     from hesrpt.simulator.runs import Progress, Run
 
+# With fewer jobs than this, overload cannot be told from chance.
+_MIN_JOBS = 200
 # Higher values make no sense, and might overflow.
 _MAX_RESIZE_COST = 1e15
 _MAX_SIZE_ERROR = 100.0
@@ -176,9 +182,10 @@ def create_run(
         return _create_mixed_run(workload, servers, chosen, estimates, options)
 
     from hesrpt.simulator.runs import Run
-    from hesrpt.simulator.tuning import needs_tuning, tune_knee
 
-    if needs_tuning(chosen):
+    if isinstance(chosen, Knee) and chosen.alpha is None:
+        from hesrpt.simulator.tuning import tune_knee
+
         chosen = tune_knee(chosen, workload, servers, whole=whole)
     bound: Policy = bind_policy(chosen, facts)
     if bound.review_every is not None:
@@ -224,8 +231,7 @@ def execute_run(
             run.workload, run.servers, found.starts, found.ends, found.widths, run.discipline.name
         )
 
-    from hesrpt.simulator.loop import run_loop
-    from hesrpt.simulator.timelines import SimulatedTimeline
+    from hesrpt.simulator.loop import SimulatedTimeline, run_loop
 
     outcome = run_loop(run, tallying=tallying, progress=progress)
     return Simulation(
@@ -243,13 +249,13 @@ def execute_run(
 
 def _execute_mixed_run(run: MixedRun, progress: Progress | None, tallying: bool) -> Simulation:
     """Simulate malleable jobs on the servers that rigid ones leave."""
+    from hesrpt.simulator.backfilling import RigidTimeline
     from hesrpt.simulator.beside_rigid import (
         CombinedTimeline,
         Part,
         combine_tallies,
         find_capacity,
     )
-    from hesrpt.simulator.timelines import RigidTimeline
 
     assert isinstance(run.beside.timeline, RigidTimeline)
     rigid = run.beside.timeline
@@ -287,7 +293,7 @@ def record_unresized_jobs(
     policy: str,
 ) -> Simulation:
     """Return the schedule of jobs that hold the same servers from start to end."""
-    from hesrpt.simulator.timelines import RigidTimeline
+    from hesrpt.simulator.backfilling import RigidTimeline
 
     arrivals = 0.0 if workload.arrivals is None else workload.arrivals
     return Simulation(
@@ -300,4 +306,46 @@ def record_unresized_jobs(
         events=2 * len(workload),
         job_seconds=float(np.sum(ends - arrivals)),
         tally=tally_unresized_jobs(held, ends - starts, workload.requested),
+    )
+
+
+def detect_overload(workload: Workload, servers: float, completion_times: FloatArray) -> bool:
+    """Return whether the number of jobs in the system keeps growing while jobs arrive.
+
+    If it grows steadily, arriving jobs find numbers in proportion to 1, 3, 5 and 7 in the four
+    quarters of the time, on average.
+    """
+    arrivals, jobs = workload.arrivals, len(workload)
+    if arrivals is None or jobs < _MIN_JOBS:
+        return False
+    arrivals = arrivals if np.all(arrivals[1:] >= arrivals[:-1]) else np.sort(arrivals)
+    first, last = float(arrivals[0]), float(arrivals[-1])
+    if last <= first:
+        return False
+    # In a busy system, the number of jobs fluctuates like the square root of the number of
+    # arrivals. If no more than that remain when the last job arrives, it may be chance.
+    if np.count_nonzero(completion_times > last) <= 10 + 0.01 * jobs + 2 * jobs**0.5:
+        return False
+    speedup = workload.speedups.shared
+    max_efficiency = inf if speedup is None else speedup.tabulate(servers).max_slope()
+    offered = float(workload.sizes.sum()) / (last - first)
+    if max_efficiency < inf and offered > 1.02 * max_efficiency * servers:
+        return True  # more work arrives than the servers can do, however they are shared
+    present = np.arange(jobs) - np.searchsorted(np.sort(completion_times), arrivals)
+    quarter = np.minimum((4 * (arrivals - first) / (last - first)).astype(int), 3)
+    counts = np.bincount(quarter, minlength=4)
+    if counts.min() < _MIN_JOBS // 8:
+        return False
+    q = np.bincount(quarter, weights=present, minlength=4) / counts
+    return bool(q[1] > 1.5 * q[0] and q[2] > 1.3 * q[1] and q[3] > 1.2 * q[2])
+
+
+def warn_of_overload(policies: Iterable[str], servers: float, stacklevel: int) -> None:
+    """Issue a warning that names the overloaded policies."""
+    warnings.warn(
+        f"jobs arrive faster than {format_count(servers, 'server')} can serve them under "
+        f"{', '.join(policies)}: "
+        "the queue keeps growing, and averages depend on the number of jobs",
+        OverloadWarning,
+        stacklevel=stacklevel + 1,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from hesrpt.simulator.kernel_data import Phases
+    from hesrpt.simulator.kernel import Phases
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class TallyCounter:
     """Counts the phases of a simulation as they are recorded, so that they need not be kept."""
 
     def __init__(self, requested: FloatArray, resize_cost: float) -> None:
-        from hesrpt.simulator.tally_kernel import Counts
+        from hesrpt.simulator.kernel import Counts
 
         jobs = len(requested)
         self._requested, self._resize_cost = requested, resize_cost
@@ -46,15 +46,12 @@ class TallyCounter:
 
     def add(self, recorded: Phases, phases: int) -> None:
         """Count the first ``phases`` phases of a record."""
-        from hesrpt.simulator.tally_kernel import count_phases
+        from hesrpt.simulator.kernel import count_phases
 
         if phases == 0:
             return
         count_phases(
-            recorded.ends,
-            recorded.start,
-            recorded.job,
-            recorded.held,
+            recorded,
             phases,
             self._counted,
             self._now,

@@ -7,10 +7,11 @@ change in the list are kept from event to event.
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import IntArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import value_place
@@ -23,15 +24,26 @@ from hesrpt.optimal.recursion_kernel_data import (
     ResponseSums,
 )
 from hesrpt.optimal.response_kernel import place_job
-from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
+from hesrpt.simulator.sharing_kernel import JobFacts
 from hesrpt.speedups.shape_kernel_data import Shapes
 
 
+class Values(NamedTuple):
+    """The values of the jobs in the system, from the last to end to the first."""
+
+    line: FloatArray  # see :mod:`hesrpt.optimal.recursion_kernel_data`
+    listed: IntArray  # the jobs whose values the line has …
+    known: IntArray  # … and how many: one entry
+    price_by_weight: FloatArray  # of each job, when it was listed last; 0 at first
+    held: FloatArray
+    rates: FloatArray
+
+
 @compiled
-def has_rising_weights(listed: IntArray, count: int, mixed: MixedJobs) -> bool:
+def has_rising_weights(listed: IntArray, count: int, facts: JobFacts) -> bool:
     """Whether no job weighs more than one before it; the first to end is listed first."""
     for place in range(1, count):
-        if mixed.weight[listed[place]] > mixed.weight[listed[place - 1]]:
+        if facts.weight[listed[place]] > facts.weight[listed[place - 1]]:
             return False
     return True
 
@@ -40,10 +52,12 @@ def has_rising_weights(listed: IntArray, count: int, mixed: MixedJobs) -> bool:
 def share_by_value(
     listed: IntArray,
     count: int,
-    mixed: MixedJobs,
+    facts: JobFacts,
     shapes: Shapes,
     values: Values,
-    rule: RuleSettings,
+    servers: float,
+    max_slope: float,
+    precision: Precision,
     is_rising: bool,
 ) -> None:
     """Share servers among jobs listed from the first to end to the last."""
@@ -51,18 +65,17 @@ def share_by_value(
         shapes.records,
         shapes.corners,
         shapes.of_job,
-        mixed.weight[:0],
-        mixed.weight,
-        rule.servers,
+        facts.weight[:0],
+        facts.weight,
+        servers,
         is_rising,
-        rule.max_slope if is_rising else inf,
+        max_slope if is_rising else inf,
     )
     known = 0
     while known < min(count, values.known[0]):
         if values.listed[known] != listed[count - 1 - known]:
             break
         known += 1
-    precision = Precision(rule.close, rule.exact, 0.0)
     none = np.empty(0, np.int64)
     no_sums = ResponseSums(np.empty(0), none, none, np.empty((0, PREFIX_COLUMNS)))
     for place in range(known, count):
@@ -71,11 +84,11 @@ def share_by_value(
         place_job(batch, values.line, place, job)
         # Prices are nearly in proportion to the weight of the jobs present.
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
-        guess = values.price_by_weight[job] * (before + mixed.weight[job])
+        guess = values.price_by_weight[job] * (before + facts.weight[job])
         value_place(batch, values.line, values.listed, place, guess, precision, no_sums)
         found = values.line[place]
         values.price_by_weight[job] = found[PRICE] / found[WEIGHT]
     values.known[0] = count
     start = allocate(batch, values.line, values.listed, count, values.held, values.rates)
     for place in range(count):
-        mixed.held[values.listed[place]] = values.held[place] if place >= start else 0.0
+        facts.held[values.listed[place]] = values.held[place] if place >= start else 0.0

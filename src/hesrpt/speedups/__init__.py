@@ -11,8 +11,7 @@ from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.fitting import fit_amdahl, fit_power_law
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import Measured
-from hesrpt.speedups.speedup import Speedup
-from hesrpt.speedups.vector import SpeedupVector
+from hesrpt.speedups.speedup import Speedup, SpeedupVector
 
 __all__ = [
     "Amdahl",

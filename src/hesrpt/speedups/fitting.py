@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import FitError, FitWarning
-from hesrpt.speedups.families import Amdahl, PowerLaw
-from hesrpt.speedups.fit_quality import MIN_R_SQUARED, Fit
+from hesrpt.speedups.families import MIN_R_SQUARED, Amdahl, Fit, PowerLaw
 from hesrpt.units import format_count
 from hesrpt.validation import check_positive_vector
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.elementwise import Elementwise
-from hesrpt.speedups.speedup import Speedup, stack_speedups
+from hesrpt.speedups.speedup import Elementwise, Speedup, stack_speedups
 from hesrpt.validation import check_positive
 
 

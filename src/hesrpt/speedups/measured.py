@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.elementwise import Elementwise
-from hesrpt.speedups.speedup import Speedup
+from hesrpt.speedups.speedup import Elementwise, Speedup
 from hesrpt.units import format_count
 from hesrpt.validation import check_non_negative_vector, check_positive_vector
 

@@ -195,6 +195,27 @@ def find_inverse(shape: Shape, corners: Corners, rate: float) -> float:
 
 
 @compiled
+def find_knee(shape: Shape, corners: Corners, saving: float, servers: float) -> float:
+    """Return the greatest n up to ``servers`` with ``saving``·s'(n−) ≥ s(n)²."""
+    if shape.family != TABLE and shape.low == 0.0 and not shape.is_whole:
+        # A power law or Amdahl's law.
+        square = shape.parameter * saving
+        knee = square ** (1 / (1 + shape.parameter)) if shape.family == POWER else sqrt(square)
+        return float(min(knee, shape.high))
+    low, high = 0.0, servers
+    if saving * find_slope_before(shape, corners, high) >= find_rate(shape, corners, high) ** 2:
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        rate = find_rate(shape, corners, middle)
+        if saving * find_slope_before(shape, corners, middle) >= rate**2:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def find_both_demands(
     shape: Shape, corners: Corners, price: float, log_price: float
 ) -> tuple[float, float, float, float]:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray, scalar
+from hesrpt.compiled import create_records
 from hesrpt.speedups.custom import Custom
-from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.families import Amdahl, AmdahlStack, PowerLaw, PowerLawStack
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import PiecewiseLinear, concave_hull
 from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners, Shape
-from hesrpt.speedups.speedup import Speedup
+from hesrpt.speedups.speedup import Elementwise, Speedup
 
 _NO_CORNERS: FloatArray = np.empty(0)
 # A table of all whole numbers of servers is faster than a formula, if all tables together have no
@@ -57,9 +57,7 @@ def join_shapes(
         for each in speedups
     ]
     tables = [shape for shape in shapes if isinstance(shape, FoundShape) and len(shape.at)]
-    types = {"int": np.int64, "float": np.float64}
-    fields = [(name, types[kind]) for name, kind in Shape.__annotations__.items()]
-    records = np.zeros(len(shapes), fields)
+    records = create_records(Shape, len(shapes))
     family, parameter, high, low, is_whole = zip(*(shape[:5] for shape in shapes), strict=True)
     records["family"], records["is_whole"] = family, is_whole
     records["parameter"], records["log_parameter"] = parameter, np.log(parameter)

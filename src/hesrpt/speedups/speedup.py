@@ -1,19 +1,71 @@
-"""The speedup function of one job."""
+"""The speedup function of one job, and those of a list of jobs, evaluated together.
+
+Arguments and results are arrays. Entry i of a result depends only on entry i of the argument. A
+:class:`Speedup` applies one function to every entry; a :class:`SpeedupVector` applies the function
+of job i to entry i, in a few vector passes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.shape_kernel_data import Corners, Shapes
 
 if TYPE_CHECKING:
     from hesrpt.speedups.limits import Limited, TimeShared
+
+
+class Elementwise(ABC):
+    """Concave speedup functions, evaluated entry by entry. Nothing is validated here."""
+
+    @abstractmethod
+    def rate(self, servers: FloatArray) -> FloatArray:
+        """Return s(k)."""
+
+    @abstractmethod
+    def slope(self, servers: FloatArray) -> FloatArray:
+        """Return the gain per additional server, s'(k+)."""
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        """Return the loss per server removed, s'(k−): the slope, except where s has a kink."""
+        return self.slope(servers)
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        """Return the gain of one more server, s(k + 1) − s(k), for whole numbers k."""
+        return self.rate(servers + 1) - self.rate(servers)
+
+    @abstractmethod
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        """Return the fewest servers in [0, max_servers] that maximise s(k) − price·k."""
+
+    @abstractmethod
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        """Return the fewest servers that reach ``rate``.
+
+        The result exceeds ``max_servers`` if that many servers cannot reach it.
+        """
+
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        """Return the greatest k up to ``max_servers`` with ``saving``·s'(k−) ≥ s(k)²."""
+        low, high = np.zeros_like(saving), np.full(len(saving), max_servers)
+        holds_at_max = saving * self.slope_before(high) >= self.rate(high) ** 2
+        for _ in range(60):
+            middle = (low + high) / 2
+            holds = saving * self.slope_before(middle) >= self.rate(middle) ** 2
+            low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+        return np.where(holds_at_max, max_servers, low)
+
+    def entries(self, which: slice | IntArray) -> Elementwise:
+        """Return the functions of some entries; by default, all entries have the same function."""
+        return self
 
 
 class Speedup(Elementwise):
@@ -105,3 +157,290 @@ class Speedup(Elementwise):
 def stack_speedups(speedups: Sequence[Speedup]) -> Elementwise:
     """Return speedups with the same stack key as one object, one entry for each of them."""
     return type(speedups[0]).stack(speedups)
+
+
+class SpeedupVector(Elementwise):
+    """The speedups of a list of jobs: arrays have one entry for each job.
+
+    If all jobs share one speedup, it is evaluated directly and stored only once.
+    Different speedups are grouped by family, and each family is evaluated in one vector pass.
+
+    >>> from hesrpt import Amdahl, PowerLaw
+    >>> speedups = SpeedupVector.create([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.25)])
+    >>> speedups.rate(np.array([16.0, 10.0, 16.0]))
+    array([4.        , 5.26315789, 2.        ])
+    >>> speedups[2]
+    PowerLaw(p=0.25)
+    """
+
+    #: The speedup that all jobs have in common; None if the list was created from different ones.
+    #: It stays None in a part of such a list, even if all speedups in that part are equal.
+    shared: Speedup | None
+
+    def __init__(
+        self,
+        distinct: _Distinct,
+        which: IntArray | None,
+        jobs: int,
+        groups: _Groups | None = None,
+    ) -> None:
+        """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first.
+
+        Use :meth:`create` or :meth:`repeat` instead.
+        """
+        self.shared = distinct.speedups[0] if which is None else None
+        self._distinct, self._which, self._jobs = distinct, which, jobs
+        self._cached_groups = groups
+
+    @classmethod
+    def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
+        """Return the speedups of a list of jobs."""
+        by_job = list(speedups)
+        if len({id(speedup) for speedup in by_job}) == 1:
+            return cls.repeat(by_job[0], len(by_job))
+        numbers: dict[Speedup, int] = {}
+        which = [numbers.setdefault(speedup, len(numbers)) for speedup in by_job]
+        if len(numbers) == 1:
+            return cls.repeat(by_job[0], len(by_job))
+        return cls(_Distinct(list(numbers)), np.array(which, dtype=np.int64), len(by_job))
+
+    @classmethod
+    def repeat(cls, speedup: Speedup, jobs: int) -> SpeedupVector:
+        """Return the speedups of ``jobs`` jobs that share one speedup."""
+        return cls(_Distinct([speedup]), None, jobs)
+
+    def __len__(self) -> int:
+        return self._jobs
+
+    def __repr__(self) -> str:
+        if self.shared is not None:
+            return f"SpeedupVector({self._jobs} × {self.shared!r})"
+        families = sorted({type(speedup).__name__ for speedup in self})
+        return f"SpeedupVector({self._jobs} of {', '.join(families)})"
+
+    def __iter__(self) -> Iterator[Speedup]:
+        return (self[job] for job in range(self._jobs))
+
+    @overload
+    def __getitem__(self, key: int) -> Speedup: ...
+    @overload
+    def __getitem__(self, key: slice) -> SpeedupVector: ...
+    def __getitem__(self, key: int | slice) -> Speedup | SpeedupVector:
+        """Return the speedup of one job, or the speedups of consecutive jobs."""
+        if isinstance(key, slice):
+            start, stop, step = key.indices(self._jobs)
+            if step != 1:
+                return self.take(np.arange(self._jobs)[key])
+            if self._which is None:
+                return SpeedupVector(self._distinct, None, max(stop - start, 0))
+            # Cut the groups of this list rather than group the jobs again.
+            groups = self._groups.cut(start, stop)
+            return SpeedupVector(self._distinct, self._which[key], max(stop - start, 0), groups)
+        job = range(self._jobs)[key]
+        return self._distinct.speedups[0 if self._which is None else int(self._which[job])]
+
+    def take(self, jobs: IntArray) -> SpeedupVector:
+        """Return the speedups of some jobs, or of all jobs in another order."""
+        which = None if self._which is None else self._which[jobs]
+        return SpeedupVector(self._distinct, which, len(jobs))
+
+    def equals(self, other: SpeedupVector) -> BoolArray:
+        """Return for each job whether ``other`` has an equal speedup in its place.
+
+        If one list is longer, its extra jobs are ignored.
+        """
+        jobs = min(self._jobs, other._jobs)
+        if self.shared is not None and other.shared is not None:
+            return np.full(jobs, self.shared == other.shared)
+        if self._distinct is other._distinct and self._which is not None:
+            return np.equal(self._which[:jobs], other._which[:jobs])  # type: ignore[index]
+        return np.array([mine == theirs for mine, theirs in zip(self, other, strict=False)])
+
+    # --- the same operations as those of one speedup -----------------------------------------
+
+    @property
+    def exponent(self) -> float | None:
+        """The p of the power law that all jobs have in common (see :attr:`Speedup.exponent`)."""
+        used = [0] if self._which is None else np.unique(self._which)
+        exponents = {self._distinct.speedups[number].exponent for number in used}
+        return exponents.pop() if len(exponents) == 1 else None
+
+    def closest_exponents(self) -> FloatArray:
+        """Return the exponent of the power law closest to each job's speedup."""
+        distinct = np.array([speedup.closest_exponent for speedup in self._distinct.speedups])
+        return np.full(self._jobs, distinct[0]) if self._which is None else distinct[self._which]
+
+    def check(self, servers: float) -> None:
+        """Raise an error if any function is not concave on [0, servers]."""
+        for speedup in self._distinct.speedups:
+            speedup.check(servers)
+
+    def tabulate(self, servers: float) -> SpeedupVector:
+        """Return these speedups on [0, servers], with tables in place of custom functions."""
+        tabulated = [speedup.tabulate(servers) for speedup in self._distinct.speedups]
+        if all(new is old for new, old in zip(tabulated, self._distinct.speedups, strict=True)):
+            return self
+        return SpeedupVector(_Distinct(tabulated), self._which, self._jobs)
+
+    def on_whole_servers(self) -> SpeedupVector:
+        """Return these speedups on whole servers, linear between them."""
+        return SpeedupVector(self._distinct.on_whole_servers, self._which, self._jobs)
+
+    def shapes(self, servers: float, tabulated: bool = False) -> Shapes:
+        """Return these speedups on [0, servers] as arrays for compiled code.
+
+        If ``tabulated``, formulas on few whole servers become tables, which are faster.
+        """
+        records, corners = self._distinct.shapes(servers, tabulated)
+        of_job = np.zeros(self._jobs, dtype=np.int64) if self._which is None else self._which
+        return Shapes(records, corners, of_job)
+
+    # --- evaluation --------------------------------------------------------------------------
+
+    def entries(self, which: slice | IntArray) -> Elementwise:
+        """Return the functions of some jobs: the shared speedup if there is one, or a vector."""
+        if self.shared is not None:
+            return self.shared
+        return self[which] if isinstance(which, slice) else self.take(which)
+
+    @property
+    def _groups(self) -> _Groups:
+        if self._cached_groups is None:
+            assert self._which is not None, "jobs that share one speedup need no groups"
+            self._cached_groups = self._distinct.group(self._which)
+        return self._cached_groups
+
+    @property
+    def _functions(self) -> Elementwise:
+        return self._groups if self.shared is None else self.shared
+
+    @property
+    def passes(self) -> int:
+        """The number of vector passes that an evaluation takes: one for each family."""
+        return len(self._groups.groups) if self.shared is None else 1
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return self._functions.rate(servers)
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return self._functions.slope(servers)
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return self._functions.slope_before(servers)
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return self._functions.gain(servers)
+
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.demand(price, max_servers)
+
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.inverse(rate, max_servers)
+
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.knee(saving, max_servers)
+
+
+class _Distinct:
+    """The distinct speedups of a list of jobs, stacked by family."""
+
+    def __init__(self, speedups: Sequence[Speedup]) -> None:
+        self.speedups = tuple(speedups)
+        self._shapes: dict[tuple[float, bool], tuple[Any, Corners]] = {}
+
+    def shapes(self, servers: float, tabulated: bool) -> tuple[Any, Corners]:
+        """Return the speedups on [0, servers] as arrays for compiled code."""
+        # Shapes know all families, which are built on this module.
+        from hesrpt.speedups.shapes import join_shapes
+
+        key = servers, tabulated
+        if key not in self._shapes:
+            self._shapes.clear()  # the number of servers hardly ever changes
+            self._shapes[key] = join_shapes(self.speedups, servers, tabulated)
+        return self._shapes[key]
+
+    @cached_property
+    def on_whole_servers(self) -> _Distinct:
+        return _Distinct([speedup.on_whole_servers() for speedup in self.speedups])
+
+    @cached_property
+    def _stacks(self) -> tuple[list[Elementwise], IntArray, IntArray]:
+        """The stack of each family; the family of each speedup; its entry in that stack."""
+        families: dict[Hashable, list[int]] = {}
+        for number, speedup in enumerate(self.speedups):
+            families.setdefault(speedup.stack_key(), []).append(number)
+        family = np.empty(len(self.speedups), dtype=np.int64)
+        entry = np.empty(len(self.speedups), dtype=np.int64)
+        for place, numbers in enumerate(families.values()):
+            family[numbers], entry[numbers] = place, np.arange(len(numbers))
+        stacks = [
+            stack_speedups([self.speedups[n] for n in numbers]) for numbers in families.values()
+        ]
+        return stacks, family, entry
+
+    def group(self, which: IntArray) -> _Groups:
+        """Return the speedups numbered ``which``, grouped by family."""
+        stacks, family, entry = self._stacks
+        families = family[which]
+        groups = []
+        for place, stacked in enumerate(stacks):
+            jobs = np.flatnonzero(families == place)
+            if len(jobs):
+                groups.append(_Group(jobs, stacked.entries(entry[which[jobs]])))
+        return _Groups(groups)
+
+
+class _Group(NamedTuple):
+    """The jobs whose speedups are of one family, in ascending order."""
+
+    jobs: IntArray
+    functions: Elementwise
+
+
+class _Groups(Elementwise):
+    """Different speedups, evaluated one family after the other."""
+
+    def __init__(self, groups: list[_Group]) -> None:
+        self.groups = groups
+
+    def cut(self, start: int, stop: int) -> _Groups:
+        """Return the groups of the jobs from ``start`` to ``stop``."""
+        groups = []
+        for jobs, functions in self.groups:
+            first, last = np.searchsorted(jobs, (start, stop))
+            if first < last:
+                groups.append(
+                    _Group(jobs[first:last] - start, functions.entries(slice(first, last)))
+                )
+        return _Groups(groups)
+
+    def _evaluate(
+        self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
+    ) -> FloatArray:
+        if len(self.groups) == 1:
+            return method(self.groups[0].functions, values)
+        result = np.empty_like(values)
+        for jobs, functions in self.groups:
+            result[jobs] = method(functions, values[jobs])
+        return result
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return self._evaluate(servers, lambda functions, n: functions.rate(n))
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return self._evaluate(servers, lambda functions, n: functions.slope(n))
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return self._evaluate(servers, lambda functions, n: functions.slope_before(n))
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return self._evaluate(servers, lambda functions, n: functions.gain(n))
+
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return self._evaluate(price, lambda functions, each: functions.demand(each, max_servers))
+
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        return self._evaluate(rate, lambda functions, each: functions.inverse(each, max_servers))
+
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return self._evaluate(saving, lambda functions, each: functions.knee(each, max_servers))
