@@ -85,12 +85,11 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
     """The same whether responses to prices are summed or not, as they are in an empty list."""
-    from hesrpt.optimal.recursion_kernel import place_jobs, value_places
-    from hesrpt.optimal.recursion_kernel_data import (
+    from hesrpt.optimal.recursion_kernel import Precision, place_jobs, value_places
+    from hesrpt.optimal.response_kernel import (
         COLUMNS,
         VALUE,
         Batch,
-        Precision,
         ResponseSums,
         create_response_sums,
     )
@@ -123,9 +122,15 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_summed_responses_are_those_of_all_jobs(whole: bool) -> None:
-    from hesrpt.optimal.recursion_kernel_data import COVERED, LISTED, PRICE, create_response_sums
-    from hesrpt.optimal.response_kernel import respond_all
-    from hesrpt.optimal.summed_response_kernel import respond_together, sum_responses
+    from hesrpt.optimal.response_kernel import (
+        COVERED,
+        LISTED,
+        PRICE,
+        create_response_sums,
+        respond_all,
+        respond_together,
+        sum_responses,
+    )
 
     jobs = draw_jobs(120, seed=4)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
@@ -190,12 +195,12 @@ def test_weighted_jobs_with_one_power_law_end_in_the_order_found(
 
 def test_work_for_many_weighted_jobs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """If neighbours may be exchanged only a few times, jobs still end in order."""
-    from hesrpt.optimal import ordering
+    from hesrpt.optimal import ordering_kernel
 
     rng = np.random.default_rng(1)
     jobs = Workload(rng.pareto(1.5, 200) + 1, PowerLaw(0.3), weights=rng.pareto(1.0, 200) + 0.1)
     best = plan(jobs, servers=64, objective="weighted")
-    monkeypatch.setattr(ordering, "_MAX_EXCHANGES", 0)
+    monkeypatch.setattr(ordering_kernel, "_MAX_EXCHANGES", 0)
     found = plan(jobs, servers=64, objective="weighted")
     assert found.certificate.gap == pytest.approx(0.0, abs=1e-11)
     assert best.cost <= found.cost

@@ -18,13 +18,9 @@ from hesrpt.objectives import (
     total_cost,
     weight_of_each_job,
 )
-from hesrpt.optimal.all_orders import bound_all_orders
 from hesrpt.optimal.certificate import Certificate
-from hesrpt.optimal.closed_form_batch import solve_batch
-from hesrpt.optimal.closed_form_timeline import ClosedFormTimeline
-from hesrpt.optimal.execution import execute
+from hesrpt.optimal.closed_form_batch import ClosedFormTimeline, solve_batch, sort_by_size
 from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimise_makespan
-from hesrpt.optimal.ordering import find_good_order, find_proven_order
 from hesrpt.optimal.recursion import compute_job_values
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
@@ -63,6 +59,8 @@ class Plan(Schedule):
         """A bound on the cost of all schedules; None if the job values already give one."""
         if self.objective == "makespan" or self.certificate.holds_for_all_orders:
             return None
+        from hesrpt.optimal.bounds import bound_all_orders  # which imports this module
+
         return bound_all_orders(
             self.workload, self.servers, self.objective, self.whole, self.timeline
         )
@@ -175,6 +173,8 @@ def _solve_flow_time(
     elif proven is not None:
         (order, sizes_in_order), is_proven = proven, True
     else:
+        from hesrpt.optimal.ordering_kernel import find_good_order
+
         order = find_good_order(
             sizes, speedups, servers, weight_of_each_job(objective, sizes, workload.weights)
         )
@@ -196,6 +196,8 @@ def _solve_flow_time(
                 optimum.total_value,
             )
 
+    from hesrpt.optimal.execution_kernel import execute
+
     each_weight = weight_of_each_job(objective, sizes, workload.weights)
     execution = execute(sizes, speedups, servers, each_weight, order, ends_in_order=is_proven)
     values = execution.values
@@ -214,6 +216,32 @@ def _solve_flow_time(
         value,
         float(value @ sizes[order]),
     )
+
+
+def find_proven_order(
+    sizes: FloatArray, speedups: SpeedupVector, weights: FloatArray | None
+) -> tuple[IntArray, FloatArray] | None:
+    """Return the jobs shortest first, and their sizes; None if that order is not proven optimal.
+
+    Of jobs of equal size, the heavier ends first, then the one that was given first.
+
+    With one speedup for all jobs, shortest-first is optimal for *every* concave speedup if smaller
+    jobs weigh no less than larger ones. Proof: let b be no larger than a, weigh no less, and end
+    after a. Swap what the two hold during a part of the time before a's end, such that b now ends
+    at that time. What remains of a is then what remained of b, so a can end when b did. No other
+    job is affected, and the cost does not rise.
+    """
+    if speedups.shared is None:
+        return None
+    order, sizes_in_order = sort_by_size(sizes)
+    if weights is None or _is_falling(weights[order]):
+        return order, sizes_in_order
+    order = np.lexsort((-weights, sizes))
+    return (order, sizes_in_order) if _is_falling(weights[order]) else None
+
+
+def _is_falling(weights: FloatArray) -> bool:
+    return bool(np.all(weights[1:] <= weights[:-1]))
 
 
 def _solve_makespan(

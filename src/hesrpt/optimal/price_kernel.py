@@ -17,15 +17,40 @@ weight share most of the computation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.optimal.price_kernel_data import MAX_MINIMA, Kind, Minima
+from hesrpt.speedups import SpeedupVector
 from hesrpt.speedups.shape_kernel import find_both_demands, find_cheapest
 from hesrpt.speedups.shape_kernel_data import Corners, Shape
+
+#: The most local minima that are kept for a job.
+MAX_MINIMA = 12
+
+
+class Kinds(NamedTuple):
+    """Kinds of jobs, which have the same speedup and the same weight."""
+
+    shape: IntArray  # the number of the speedup
+    weight: FloatArray
+    first_job: IntArray  # jobs are sorted by kind, those of one kind by arrival
+    end_job: IntArray
+
+
+class Minima(NamedTuple):
+    """The local minima of each job's cost over the time at which it ends."""
+
+    found: IntArray  # how many
+    cost: FloatArray
+    interval: IntArray  # in which, or at the start of which, the job ends
+    value: FloatArray  # ψ
+    is_corner: IntArray  # whether the job ends at the start of the interval
+
 
 # Sums of work may have relative errors up to this.
 _ROUNDING = 1e-11
@@ -127,7 +152,7 @@ def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, co
 
 @compiled
 def find_minima(
-    kinds: list[Kind],
+    kinds: Kinds,
     shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
@@ -152,10 +177,9 @@ def find_minima(
     work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
     cost_before = np.empty(sizes.size)
     steps = 0
-    for number in range(len(kinds)):
-        kind = kinds[number]
-        shape = shapes[kind.shape]
-        weight, next_job, end_job = kind.weight, kind.first_job, kind.end_job
+    for number in range(kinds.weight.size):
+        shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
+        next_job, end_job = kinds.first_job[number], kinds.end_job[number]
         for job in range(next_job, end_job):
             least[job] = inf
             minima.found[job] = 0
@@ -182,7 +206,7 @@ def find_minima(
             if count == 0:
                 break
             price = prices[interval] if interval < intervals else 0.0
-            value, _, rate = find_cheapest(shape, corners, kind.weight, price)
+            value, _, rate = find_cheapest(shape, corners, weight, price)
             here = inf
             if interval < intervals:
                 here = rate * (times[interval + 1] - times[interval])
@@ -246,7 +270,7 @@ def find_minima(
 
 @compiled
 def add_usage(
-    kinds: list[Kind],
+    kinds: Kinds,
     shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
@@ -267,10 +291,9 @@ def add_usage(
     """
     total = 0.0
     log_prices = np.log(prices)
-    for number in range(len(kinds)):
-        kind = kinds[number]
-        shape = shapes[kind.shape]
-        for job in range(kind.first_job, kind.end_job):
+    for number in range(kinds.weight.size):
+        shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
+        for job in range(kinds.first_job[number], kinds.end_job[number]):
             row = min(job, usage.shape[0] - 1)
             scale = smoothing * least[job]
             chances = 0.0
@@ -304,9 +327,86 @@ def add_usage(
                 end = times[last]
                 if minima.is_corner[job, place] == 0 and high_work < size:
                     price = prices[last] if last < prices.size else 0.0
-                    _, n, rate = find_cheapest(shape, corners, kind.weight, price)
+                    _, n, rate = find_cheapest(shape, corners, weight, price)
                     end += (size - high_work) / rate
                     if last < prices.size:
                         usage[row, last] += chance * n * (size - high_work) / rate
                 ends[job] += chance * end
     return total
+
+
+class PricedJobs:
+    """Jobs that pay for servers, sorted by kind and arrival as the kernel needs them."""
+
+    def __init__(
+        self,
+        sizes: FloatArray,
+        arrivals: FloatArray,
+        weights: FloatArray,
+        speedups: SpeedupVector,
+        servers: float,
+    ) -> None:
+        self.servers = servers
+        self.shapes, self.corners, shape_of_job = speedups.shapes(servers, tabulated=True)
+        #: The jobs as they were given, in the order of all other arrays.
+        self.order = np.lexsort((sizes, arrivals, weights, shape_of_job))
+        self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]
+        self.weights = weights[self.order]
+        self.kinds = _create_kinds(shape_of_job[self.order], self.weights)
+        jobs = len(sizes)
+        self._minima = Minima(
+            np.zeros(jobs, dtype=np.int64),
+            np.empty((jobs, MAX_MINIMA)),
+            np.empty((jobs, MAX_MINIMA), dtype=np.int64),
+            np.empty((jobs, MAX_MINIMA)),
+            np.empty((jobs, MAX_MINIMA), dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def evaluate(
+        self,
+        times: FloatArray,
+        prices: FloatArray,
+        smoothing: float,
+        *,
+        max_steps: int = 6,
+        for_each: bool = False,
+    ) -> PricedCosts:
+        """Return the costs of the jobs if the price of a server is constant between ``times``.
+
+        Every arrival must be one of the times. After the last time the price is 0. Costs are
+        bounded from below; the more steps, the closer. The usage is that of all jobs together, or
+        ``for_each`` of them.
+        """
+        arrivals = np.searchsorted(times, self.arrivals)
+        least, ends = np.empty(len(self)), np.empty(len(self))
+        usage = np.zeros((len(self) if for_each else 1, len(prices)))
+        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, prices
+        steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
+        smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
+        return PricedCosts(least, smoothed, usage, ends, steps)
+
+
+# Local minima this many times the smoothing above the least cost have no weight.
+_NEGLIGIBLE = 10.0
+
+
+@dataclass(frozen=True)
+class PricedCosts:
+    """What each job costs at given prices, and what it uses."""
+
+    costs: FloatArray
+    smoothed_total: float  # with the minimum over completion times smoothed
+    usage: FloatArray  # a row with the server time in each interval: the gradient of the cost
+    ends: FloatArray
+    steps: int  # of the computation
+
+
+def _create_kinds(shape_of_job: IntArray, weights: FloatArray) -> Kinds:
+    """Return the kinds of jobs that are sorted by shape and weight."""
+    is_first = np.ones(len(weights), dtype=bool)
+    is_first[1:] = (np.diff(shape_of_job) != 0) | (np.diff(weights) != 0)
+    first = np.flatnonzero(is_first)
+    return Kinds(shape_of_job[first], weights[first], first, np.append(first[1:], len(weights)))

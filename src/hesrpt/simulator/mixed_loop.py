@@ -9,8 +9,8 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import weight_of_each_job
-from hesrpt.optimal.recursion import EXACT
-from hesrpt.optimal.recursion_kernel_data import COLUMNS
+from hesrpt.optimal.recursion_kernel import EXACT
+from hesrpt.optimal.response_kernel import COLUMNS
 from hesrpt.policies import Rule, RuleKind
 from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import estimate_gains
