@@ -195,12 +195,12 @@ def test_weighted_jobs_with_one_power_law_end_in_the_order_found(
 
 def test_work_for_many_weighted_jobs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """If neighbours may be exchanged only a few times, jobs still end in order."""
-    from hesrpt.optimal import ordering_kernel
+    from hesrpt.optimal import ordering
 
     rng = np.random.default_rng(1)
     jobs = Workload(rng.pareto(1.5, 200) + 1, PowerLaw(0.3), weights=rng.pareto(1.0, 200) + 0.1)
     best = plan(jobs, servers=64, objective="weighted")
-    monkeypatch.setattr(ordering_kernel, "_MAX_EXCHANGES", 0)
+    monkeypatch.setattr(ordering, "_MAX_EXCHANGES", 0)
     found = plan(jobs, servers=64, objective="weighted")
     assert found.certificate.gap == pytest.approx(0.0, abs=1e-11)
     assert best.cost <= found.cost

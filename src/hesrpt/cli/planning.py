@@ -28,6 +28,7 @@ from hesrpt.cli.options import (
     read_jobs_file,
     whole_number_option,
 )
+from hesrpt.cli.provenance import describe_provenance
 from hesrpt.cli.terminal import (
     check_output_files,
     create_table,
@@ -106,7 +107,7 @@ def plan(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_plan_as_json(schedule, verified_gap))
+        print_json(**_plan_as_json(schedule, verified_gap), provenance=describe_provenance())
     else:
         _print_plan(schedule, verified_gap)
         print_locations(plot)
@@ -254,7 +255,7 @@ def simulate(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_simulation_as_json(schedule))
+        print_json(**_simulation_as_json(schedule), provenance=describe_provenance())
     else:
         _print_simulation(schedule)
         print_locations(plot, csv)
@@ -341,7 +342,7 @@ def compare(
 
         save_figure(plotting.draw_comparison(comparison), plot)
     if as_json:
-        print_json(**_comparison_as_json(comparison))
+        print_json(**_comparison_as_json(comparison), provenance=describe_provenance())
     else:
         _print_comparison(comparison)
         print_locations(plot, csv)

@@ -173,7 +173,7 @@ def _solve_flow_time(
     elif proven is not None:
         (order, sizes_in_order), is_proven = proven, True
     else:
-        from hesrpt.optimal.ordering_kernel import find_good_order
+        from hesrpt.optimal.ordering import find_good_order
 
         order = find_good_order(
             sizes, speedups, servers, weight_of_each_job(objective, sizes, workload.weights)
@@ -196,7 +196,7 @@ def _solve_flow_time(
                 optimum.total_value,
             )
 
-    from hesrpt.optimal.execution_kernel import execute
+    from hesrpt.optimal.execution import execute
 
     each_weight = weight_of_each_job(objective, sizes, workload.weights)
     execution = execute(sizes, speedups, servers, each_weight, order, ends_in_order=is_proven)

@@ -20,6 +20,10 @@ _DOTS_PER_INCH = 200
 _PIXELS_PER_INCH = 100
 
 
+# The same figure gives the same file: ids in SVG files follow from their content alone.
+_REPRODUCIBLE = {"svg.hashsalt": "hesrpt"}
+
+
 class Figure(matplotlib.figure.Figure):
     """A figure that notebooks show, even if pyplot was never imported."""
 
@@ -41,17 +45,21 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | Path, description:
     """Save a figure atomically, with ``description`` and our version in its metadata."""
     target = check_figure_path(path)
     suffix = target.suffix.lower()
-    metadata = {"Creator" if suffix != ".png" else "Software": f"hesrpt {__version__}"}
+    metadata: dict[str, str | None] = {
+        "Creator" if suffix != ".png" else "Software": f"hesrpt {__version__}"
+    }
+    if suffix != ".png":  # PNG files have no date
+        metadata["Date" if suffix == ".svg" else "CreationDate"] = None
     if description:
         metadata["Subject" if suffix == ".pdf" else "Description"] = description
     write_bytes(target, _render(figure, suffix[1:], metadata), create_directory=True)
 
 
 def _render(
-    figure: matplotlib.figure.Figure, kind: str, metadata: dict[str, str] | None = None
+    figure: matplotlib.figure.Figure, kind: str, metadata: dict[str, str | None] | None = None
 ) -> bytes:
     data = io.BytesIO()
-    with warnings.catch_warnings(), rc_context(RC_PARAMS):
+    with warnings.catch_warnings(), rc_context(RC_PARAMS | _REPRODUCIBLE):
         # The font lacks some scripts. Matplotlib draws their letters as boxes, and warns.
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(data, format=kind, dpi=_DOTS_PER_INCH, metadata=metadata)
