@@ -71,6 +71,7 @@ _METRICS = {
 
 def plan(
     *,
+    context: typer.Context,
     jobs: Annotated[
         Path,
         typer.Argument(
@@ -107,7 +108,7 @@ def plan(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_plan_as_json(schedule, verified_gap), provenance=describe_provenance())
+        print_json(**_plan_as_json(schedule, verified_gap), provenance=describe_provenance(context))
     else:
         _print_plan(schedule, verified_gap)
         print_locations(plot)
@@ -228,6 +229,7 @@ def _plan_as_json(plan: planner.Plan, verified_gap: float | None = None) -> dict
 
 def simulate(
     *,
+    context: typer.Context,
     servers: Servers,
     policy: Annotated[
         str, option(f"One of {POLICY_NAMES}.", metavar="NAME", complete=complete_policy)
@@ -255,7 +257,7 @@ def simulate(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_simulation_as_json(schedule), provenance=describe_provenance())
+        print_json(**_simulation_as_json(schedule), provenance=describe_provenance(context))
     else:
         _print_simulation(schedule)
         print_locations(plot, csv)
@@ -300,6 +302,7 @@ def _simulation_as_json(simulation: Simulation) -> dict[str, Any]:
 
 def compare(
     *,
+    context: typer.Context,
     servers: Servers,
     policies: Annotated[
         str, option(f"Any of {POLICY_NAMES}.", metavar="NAME,…", complete=complete_policies)
@@ -342,7 +345,7 @@ def compare(
 
         save_figure(plotting.draw_comparison(comparison), plot)
     if as_json:
-        print_json(**_comparison_as_json(comparison), provenance=describe_provenance())
+        print_json(**_comparison_as_json(comparison), provenance=describe_provenance(context))
     else:
         _print_comparison(comparison)
         print_locations(plot, csv)

@@ -10,20 +10,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
-from click.core import ParameterSource
+import typer
 
 from hesrpt._version import __version__
 from hesrpt.files import describe_source, read_pieces
 
 
-def describe_provenance(**digests: str | None) -> dict[str, Any]:
+def describe_provenance(context: typer.Context, **digests: str | None) -> dict[str, Any]:
     """Return the command with all of its options, the versions, the date and the input files.
 
     ``digests`` are SHA-256 digests of inputs, by the parameter that names the input; those of other
     files are computed. Of compressed files, the digest is that of the content.
     """
-    context = click.get_current_context()
     options, words, inputs = {}, [context.command_path], {}
     for parameter in context.command.params:
         if (name := parameter.name) is None or name not in context.params:
@@ -31,8 +29,9 @@ def describe_provenance(**digests: str | None) -> dict[str, Any]:
         value = context.params[name]
         flag = max(parameter.opts, key=len)
         options[flag.lstrip("-")] = str(value) if isinstance(value, Path) else value
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            if isinstance(parameter, click.Argument):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            if parameter.param_type_name == "argument":
                 words.append(shlex.quote(str(value)))
             elif value is True:
                 words.append(flag)

@@ -53,6 +53,7 @@ _STATISTICS = ("mean", "median", "p95", "p99")
 
 
 def whatif(
+    context: typer.Context,
     trace: Annotated[
         Path,
         typer.Argument(
@@ -284,12 +285,12 @@ def whatif(
     if csv is not None:
         write_csv(csv, studies[0].rows())
     _write_figures(studies[0], variations, plot, sensitivity, fractions)
+    provenance = describe_provenance(context, trace=jobs.sha256)
     if report is not None:
         from hesrpt.whatif.report import write_report
 
-        write_report(studies[0], report, variations, describe_provenance(trace=jobs.sha256))
+        write_report(studies[0], report, variations, provenance)
     if as_json:
-        provenance = describe_provenance(trace=jobs.sha256)
         print(json.dumps(_as_json(studies, variations, provenance), indent=2, allow_nan=False))
     else:
         _print_studies(studies, variations)

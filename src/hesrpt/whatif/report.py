@@ -62,6 +62,7 @@ def render_report(
         "count": format_count,
         "duration": format_duration,
         "number": format_number,
+        "option": _format_option,
         "percent": "{:.0%}".format,
         "sentence": _write_sentence,
         "title_of": get_title,
@@ -92,6 +93,13 @@ def _describe_provenance(study: Study) -> dict[str, Any]:
         "versions": {"hesrpt": __version__},
         "sha256": {study.trace.source: study.trace.sha256} if study.trace.sha256 else {},
     }
+
+
+def _format_option(value: object) -> str:
+    """Return the value of an option as people write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "default", True: "yes", False: "no"}[value]
+    return ", ".join(value) if isinstance(value, list) else f"{value}"
 
 
 def _write_sentence(text: str) -> str:
