@@ -14,7 +14,7 @@ from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration_with_margin
 from hesrpt.whatif import run_study
-from hesrpt.whatif.options import DEFAULT_POLICIES
+from hesrpt.whatif.study_options import DEFAULT_POLICIES
 from hesrpt.whatif.study_results import SIZE_CLASSES
 
 

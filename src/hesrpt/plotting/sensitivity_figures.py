@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     REFERENCE_COLOUR,
+    Figure,
     add_legend_below,
     get_style,
     use_log_scale,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import Block, describe_source, read_pieces, split_blocks
-from hesrpt.traces import batsim, delimited, elastisim, philly, sacct, sacct_json, swf
+from hesrpt.traces import batsim, elastisim, philly, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.columns import check_columns
 from hesrpt.traces.json_jobs import is_json, parse_document
@@ -47,13 +47,13 @@ class JsonFormat:
 FORMATS: dict[str, TextFormat | JsonFormat] = {
     "swf": TextFormat("Standard Workload Format", swf.is_swf, swf.read_swf),
     "sacct": TextFormat("sacct --parsable2", sacct.is_sacct, sacct.read_sacct),
-    "sacct-json": JsonFormat("sacct --json", sacct_json.is_sacct_json, sacct_json.read_sacct_json),
+    "sacct-json": JsonFormat("sacct --json", sacct.is_sacct_json, sacct.read_sacct_json),
     "batsim": JsonFormat("a workload of Batsim", batsim.is_batsim, batsim.read_batsim),
     "elastisim": JsonFormat(
         "a workload of ElastiSim", elastisim.is_elastisim, elastisim.read_elastisim
     ),
     "philly": JsonFormat("Philly's job log", philly.is_philly, philly.read_philly),
-    "csv": TextFormat("a table with a header", delimited.is_delimited, delimited.read_delimited),
+    "csv": TextFormat("a table with a header", table.is_delimited, table.read_delimited),
 }
 
 

@@ -3,8 +3,8 @@
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.headline import RIGID
 from hesrpt.whatif.malleability import Malleability, parse_malleability
-from hesrpt.whatif.options import DEFAULT_POLICIES, StudyOptions
 from hesrpt.whatif.study import replay_trace, run_study
+from hesrpt.whatif.study_options import DEFAULT_POLICIES, StudyOptions
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import (
     FractionSweep,

@@ -27,9 +27,9 @@ from hesrpt.whatif.headline import choose_headline
 from hesrpt.whatif.malleability import (
     describe_malleable_jobs,
 )
-from hesrpt.whatif.options import StudyOptions, parse_options
 from hesrpt.whatif.request_limits import ServerLimit
 from hesrpt.whatif.study_jobs import StudyJobs, build_jobs, compute_offered_load, select_jobs
+from hesrpt.whatif.study_options import StudyOptions, parse_options
 from hesrpt.whatif.study_results import Study
 from hesrpt.workload import Workload
 

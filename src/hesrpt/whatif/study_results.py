@@ -28,8 +28,8 @@ from hesrpt.whatif.headline import (
     half_width,
 )
 from hesrpt.whatif.malleability import measure_parts
-from hesrpt.whatif.options import StudyOptions
 from hesrpt.whatif.study_jobs import compute_offered_load
+from hesrpt.whatif.study_options import StudyOptions
 
 _MAX_SHOWN = 5
 

@@ -16,8 +16,8 @@ from hesrpt.units import format_duration
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.headline import compare_flow_times
 from hesrpt.whatif.malleability import Malleability, measure_parts
-from hesrpt.whatif.options import StudyOptions, parse_options
 from hesrpt.whatif.study import replay_trace
+from hesrpt.whatif.study_options import StudyOptions, parse_options
 from hesrpt.whatif.study_results import Study
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
