@@ -42,7 +42,7 @@ from hesrpt.cli.terminal import (
 from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
-from hesrpt.objectives import COSTS, Objective
+from hesrpt.objectives import COSTS, SUMMARY, Objective, needs_weights
 from hesrpt.optimal import certificate, planner
 from hesrpt.simulator import Comparison, Simulation
 from hesrpt.simulator.intervals import Difference
@@ -83,10 +83,7 @@ def plan(
     servers: Servers,
     objective: Annotated[
         Objective,
-        option(
-            "What to minimise: flow (mean flow time), slowdown, weighted (flow time) or makespan.",
-            metavar="NAME",
-        ),
+        option(f"What to minimise: {SUMMARY}.", metavar="NAME"),
     ] = "flow",
     whole: Whole = False,
     verify: Annotated[
@@ -99,8 +96,10 @@ def plan(
     """Find the best plan for a batch of jobs, and prove that it is optimal where possible."""
     check_output_files(source=jobs, figures=[plot])
     workload = read_jobs_file(jobs, speedup)
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(f"--objective weighted needs a column weight in {describe_source(jobs)}")
+    if needs_weights(objective) and workload.weights is None:
+        raise InputError(
+            f"--objective {objective} needs a column weight in {describe_source(jobs)}"
+        )
     schedule = planner.plan(workload, servers, objective=objective, whole=whole)
     # Compute all that is claimed before it is verified.
     schedule.certificate.certified_gap  # noqa: B018
@@ -126,7 +125,7 @@ def _print_plan(plan: planner.Plan, verified_gap: float | None = None) -> None:
     console.print()
     console.print(f"mean flow time  [bold]{plan.mean_flow_time:.6g}[/]")
     console.print(f"mean slowdown   {plan.mean_slowdown:.6g}")
-    if plan.objective == "weighted":
+    if needs_weights(plan.objective):
         console.print(f"weighted flow   {plan.weighted_flow_time:.6g}")
     console.print(f"makespan        {plan.makespan:.6g}")
     console.print(_describe_proof(plan, verified_gap))

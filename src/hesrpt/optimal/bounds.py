@@ -16,6 +16,7 @@ from hesrpt.objectives import (
     COSTS,
     FlowObjective,
     check_flow_objective,
+    check_weights,
     weight_of_each_job,
 )
 from hesrpt.optimal.bound_verification import bound_job_costs, total_bound
@@ -156,10 +157,7 @@ def lower_bound(
         raise InputError(
             f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(
-            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
-        )
+    check_weights(objective, workload.weights)
     window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
 

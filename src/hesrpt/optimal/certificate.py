@@ -17,7 +17,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
-from hesrpt.objectives import COSTS
+from hesrpt.objectives import COSTS, favours_small_jobs
 from hesrpt.optimal.closed_form_batch import ClosedFormTimeline
 from hesrpt.optimal.earnings import (
     TOLERANCE,
@@ -96,8 +96,7 @@ class Certificate:
             return True
         if plan.workload.speedups.shared is None or not _is_rising(plan.workload.sizes[order]):
             return False
-        # For the slowdown, smaller jobs weigh more by definition: there is nothing to check.
-        weights = None if plan.objective == "slowdown" else plan.weights
+        weights = None if favours_small_jobs(plan.objective) else plan.weights
         return weights is None or _is_rising(-weights[order])
 
     @property
@@ -115,7 +114,7 @@ class Certificate:
             return "the speedup cannot be computed exactly enough for this many servers"
         if plan.workload.speedups.shared is None:
             return "jobs have different speedups, so the best completion order is not known"
-        weights = None if plan.objective == "slowdown" else plan.weights
+        weights = None if favours_small_jobs(plan.objective) else plan.weights
         if weights is not None:
             by_size = np.lexsort((-weights, plan.workload.sizes))
             if not _is_rising(-weights[by_size]):

@@ -14,6 +14,8 @@ from hesrpt.errors import InputError
 from hesrpt.objectives import (
     Objective,
     check_objective,
+    check_weights,
+    favours_small_jobs,
     flow_time_weights,
     total_cost,
     weight_of_each_job,
@@ -165,8 +167,8 @@ def _solve_flow_time(
 ) -> _Solution:
     sizes = workload.sizes
     weights = flow_time_weights(objective, sizes, workload.weights)
-    # For the slowdown, smaller jobs weigh more by definition: there is nothing to check.
-    proven = find_proven_order(sizes, speedups, None if objective == "slowdown" else weights)
+    compared = None if favours_small_jobs(objective) else weights
+    proven = find_proven_order(sizes, speedups, compared)
     if requested is not None:
         order, sizes_in_order = requested, sizes[requested]
         is_proven = proven is not None and np.array_equal(proven[0], requested)
@@ -181,10 +183,8 @@ def _solve_flow_time(
         sizes_in_order, is_proven = sizes[order], False
 
     if isinstance(shared := speedups.shared, PowerLaw):
-        if objective == "slowdown":
-            weights_in_order: FloatArray | None = 1 / sizes_in_order
-        else:
-            weights_in_order = None if weights is None else weights[order]
+        given = None if workload.weights is None else workload.weights[order]
+        weights_in_order = flow_time_weights(objective, sizes_in_order, given)
         optimum = solve_batch(sizes_in_order, order, servers, shared.p, weights_in_order)
         if optimum.is_in_order or is_proven:
             timeline = ClosedFormTimeline(servers, shared.p, weights, optimum)
@@ -270,15 +270,12 @@ def _check_arguments(workload: Workload, servers: float, objective: str, whole: 
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
     servers = check_positive("servers", servers)
-    check_objective(objective)
+    checked = check_objective(objective)
     if check_flag("whole", whole) and servers != int(servers):
         raise InputError(
             f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(
-            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
-        )
+    check_weights(checked, workload.weights)
     if workload.arrivals is not None and workload.arrivals.any():
         job = int(np.argmax(workload.arrivals > 0))
         raise InputError(
