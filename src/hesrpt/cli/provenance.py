@@ -30,9 +30,9 @@ def describe_provenance(context: typer.Context, **digests: str | None) -> dict[s
     inputs: dict[str, str | None] = {}
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
-        is_file = isinstance(value, Path)
-        options[max(parameter.opts, key=len).lstrip("-")] = str(value) if is_file else value
-        if is_file and parameter.name in _INPUTS:
+        flag = max(parameter.opts, key=len).lstrip("-")
+        options[flag] = str(value) if isinstance(value, Path) else value
+        if isinstance(value, Path) and parameter.name in _INPUTS:
             inputs[describe_source(value)] = digests.get(parameter.name) or _hash_file(value)
     packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {

@@ -168,6 +168,8 @@ def bound_job_costs(
     shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
     arrivals = workload.arrival_times
     times, prices = np.array(times), np.array(prices)  # compiled code takes no frozen arrays
+    with np.errstate(divide="ignore"):
+        log_prices = np.log(prices)
 
     def prove(jobs: IntArray) -> FloatArray:
         costs = np.empty(len(jobs))
@@ -181,6 +183,7 @@ def bound_job_costs(
             servers,
             times,
             prices,
+            log_prices,
             targets[jobs],
             costs,
         )

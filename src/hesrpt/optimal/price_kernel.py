@@ -157,6 +157,7 @@ def find_minima(
     arrivals: IntArray,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     margin: float,
     max_steps: int,
     least: FloatArray,
@@ -170,7 +171,6 @@ def find_minima(
     all of this took.
     """
     intervals = prices.size
-    log_prices = np.log(prices)
     alive = np.empty(sizes.size, np.int64)
     work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
     cost_before = np.empty(sizes.size)
@@ -275,6 +275,7 @@ def add_usage(
     arrivals: IntArray,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     least: FloatArray,
     minima: Minima,
     smoothing: float,
@@ -288,7 +289,6 @@ def add_usage(
     time at which each job ends.
     """
     total = 0.0
-    log_prices = np.log(prices)
     for number in range(kinds.weight.size):
         shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
         for job in range(kinds.first_job[number], kinds.end_job[number]):

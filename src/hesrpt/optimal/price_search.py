@@ -94,7 +94,9 @@ class PricedJobs:
         arrivals = np.searchsorted(times, self.arrivals)
         least, ends = np.empty(len(self)), np.empty(len(self))
         usage = np.zeros((len(self) if for_each else 1, len(prices)))
-        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, prices
+        with np.errstate(divide="ignore"):
+            paid = prices, np.log(prices)
+        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, *paid
         steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
         smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
         return PricedCosts(least, smoothed, usage, ends, steps)

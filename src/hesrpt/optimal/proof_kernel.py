@@ -44,6 +44,7 @@ def prove_costs(
     servers: float,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     targets: FloatArray,
     costs: FloatArray,
 ) -> None:
@@ -58,7 +59,6 @@ def prove_costs(
         np.empty(most + 1),
         np.empty(most + 1),
     )
-    log_prices = np.log(prices)
     for job in range(sizes.size):
         shape = shapes[shape_of_job[job]]
         weight, target = weights[job], inf if isnan(targets[job]) else targets[job]
