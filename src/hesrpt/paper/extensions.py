@@ -1,4 +1,7 @@
-"""Beyond the paper: whole servers, few servers, and speedups that are not power laws."""
+"""Beyond the paper: whole servers, few servers, speedups that are not power laws, and arrivals.
+
+For jobs that arrive over time, policies are compared with each other, and with the best possible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole reproduction: all figures and claims, computed on all cores."""
+"""The whole reproduction: all figures and claims, computed on all cores, and its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How figures look: the colour, marker and title of every policy, axes, legends and font sizes."""
+"""How figures look (the style of each policy, axes, legends, font sizes), and how they are saved."""
 
 from __future__ import annotations
 

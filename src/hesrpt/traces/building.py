@@ -1,4 +1,9 @@
-"""Building a trace from the jobs of a file: unusable jobs are dropped, and counted by reason."""
+"""Building a trace from the jobs of a file: unusable jobs are dropped, and counted by reason.
+
+Tables and JSON files both become texts, one for each of our columns, so that values are understood
+and quoted in the same way wherever they come from. Components of heterogeneous jobs, which start
+together on servers of different kinds, become one job.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Workloads of the simulator ElastiSim: JSON with ``jobs`` that refer to application models.
 
 Servers are nodes. A job that can use several numbers of nodes counts as asking for the most. Run
-times follow from application models and the platform, if these files are next to the workload.
+times follow from application models and the platform, if these files are next to the workload. A
+model has phases of tasks. Their loads and iterations are numbers or formulas of the arguments of a
+job and its number of nodes. A platform of SimGrid says how fast the nodes are, and how many.
 """
 
 from __future__ import annotations

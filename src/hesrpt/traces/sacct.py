@@ -1,4 +1,13 @@
-"""Slurm's accounting records, as ``sacct --parsable2`` prints them, with or without a header."""
+"""Slurm's accounting records, as ``sacct --parsable2`` and ``sacct --json`` print them.
+
+Without a header, the values tell which column is which, as far as they do. Dates are in the order
+submission, start, end. The elapsed time is the one from start to end. A column of whole numbers
+holds the servers if it is the only one. Whatever remains open is the user's to say, by the numbers
+of columns.
+
+Versions of Slurm differ in their JSON: since 23.02, numbers that may be missing are objects with
+``set`` and ``number``, and the state of a job is a list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reading traces that are tables with a header: the output of sacct, and CSV files."""
+"""Reading traces that are tables with a header: the output of sacct, and CSV files.
+
+CSV files are separated by commas, semicolons, tabs or vertical bars.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying the jobs of a trace under rigid and malleable policies."""
+"""Replaying the jobs of a trace under rigid and malleable policies, beside what it records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The theorems of the paper and two lemmas, each checked on random jobs, servers and p.
+"""The theorems of the paper, lemmas and steps of proofs, checked on random jobs, servers and p.
 
 Three independent computations must agree: optima from :mod:`hesrpt.paper.reference_optimiser`,
 which does not use the paper's results, completion times from the simulator, and the formulas of
