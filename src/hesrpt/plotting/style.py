@@ -1,4 +1,4 @@
-"""How figures look (the style of each policy, axes, legends, font sizes), and how they are saved."""
+"""How figures look (style of each policy, axes, legends, font sizes), and how they are saved."""
 
 from __future__ import annotations
 
