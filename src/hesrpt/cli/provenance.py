@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.files import describe_source, read_pieces
+from hesrpt.files import STANDARD_INPUT, describe_source, read_pieces
 
 # The parameters that name input files. All other files are written.
 _INPUTS = ("jobs", "trace", "curves", "measured")
@@ -46,8 +46,8 @@ def describe_provenance(context: typer.Context, **digests: str | None) -> dict[s
 
 
 def _hash_file(path: Path) -> str | None:
-    """Return the digest of a file; None of standard input, which can be read only once."""
-    if str(path) == "-":
+    """Return the digest of a file; None of standard input and pipes, which are read only once."""
+    if str(path) == STANDARD_INPUT or not path.is_file():
         return None
     digest = sha256()
     for piece in read_pieces(path):
