@@ -26,8 +26,7 @@ from hesrpt.policies.calibration_kernel import LEVELS, focus_of_level
 from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
 from hesrpt.whatif.assumptions import assume_speedup
-from hesrpt.whatif.selection import select_jobs
-from hesrpt.whatif.study_jobs import build_jobs
+from hesrpt.whatif.study_jobs import build_jobs, select_jobs
 from hesrpt.workload import SIZES
 
 POWERS = (0.3, 0.5, 0.7, 0.9, 0.97)

@@ -55,7 +55,6 @@ ALLOWED = {
         "hesrpt.plotting",
     ): "comparison.plot() is a shortcut, and loads it on demand",
     ("hesrpt.plotting.sensitivity_figures", "hesrpt.whatif"): "only to annotate arguments",
-    ("hesrpt.plotting.whatif_panels", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
     (

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
 from hesrpt.validation import check_choice
 
 #: Objectives that are a weighted sum of flow times. Policies can follow these.
@@ -23,6 +24,10 @@ COSTS: dict[Objective, str] = {
 }
 
 
+#: The same for the help of commands.
+SUMMARY = "flow (mean flow time), slowdown, weighted (flow time) or makespan"
+
+
 def check_objective(objective: object) -> Objective:
     """Return ``objective``, or raise an error if plans have no such objective."""
     return cast(Objective, check_choice("objective", objective, get_args(Objective)))
@@ -31,6 +36,24 @@ def check_objective(objective: object) -> Objective:
 def check_flow_objective(objective: object) -> FlowObjective:
     """Return ``objective``, or raise an error if policies have no such objective."""
     return cast(FlowObjective, check_choice("objective", objective, get_args(FlowObjective)))
+
+
+def needs_weights(objective: Objective) -> bool:
+    """Return whether jobs must have weights."""
+    return objective == "weighted"
+
+
+def check_weights(objective: Objective, weights: FloatArray | None) -> None:
+    """Raise an error if jobs lack the weights that an objective needs."""
+    if needs_weights(objective) and weights is None:
+        raise InputError(
+            f'objective "{objective}" needs a workload with weights (in a file, a column "weight")'
+        )
+
+
+def favours_small_jobs(objective: Objective) -> bool:
+    """Return whether smaller jobs weigh no less than larger ones by definition."""
+    return not needs_weights(objective)
 
 
 def flow_time_weights(

@@ -29,8 +29,7 @@ from hesrpt import (
 )
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal.bounds import bound_by_prices
-from hesrpt.optimal.price_search import search_prices
-from hesrpt.optimal.priced_jobs import PricedJobs
+from hesrpt.optimal.price_search import PricedJobs, search_prices
 from hesrpt.speedups import SpeedupVector
 
 ALL_SPEEDUPS: list[Speedup | Callable[[FloatArray], FloatArray]] = [*SPEEDUPS, np.log1p]

@@ -85,12 +85,11 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
     """The same whether responses to prices are summed or not, as they are in an empty list."""
-    from hesrpt.optimal.recursion_kernel import place_jobs, value_places
-    from hesrpt.optimal.recursion_kernel_data import (
+    from hesrpt.optimal.recursion_kernel import Precision, place_jobs, value_places
+    from hesrpt.optimal.response_kernel import (
         COLUMNS,
         VALUE,
         Batch,
-        Precision,
         ResponseSums,
         create_response_sums,
     )
@@ -123,9 +122,15 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_summed_responses_are_those_of_all_jobs(whole: bool) -> None:
-    from hesrpt.optimal.recursion_kernel_data import COVERED, LISTED, PRICE, create_response_sums
-    from hesrpt.optimal.response_kernel import respond_all
-    from hesrpt.optimal.summed_response_kernel import respond_together, sum_responses
+    from hesrpt.optimal.response_kernel import (
+        COVERED,
+        LISTED,
+        PRICE,
+        create_response_sums,
+        respond_all,
+        respond_together,
+        sum_responses,
+    )
 
     jobs = draw_jobs(120, seed=4)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups

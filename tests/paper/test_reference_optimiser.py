@@ -8,8 +8,7 @@ import pytest
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.optimal import closed_form
 from hesrpt.paper import reference_optimiser
-from hesrpt.paper.random_cases import generate_cases
-from hesrpt.paper.reference_optimiser import optimise
+from hesrpt.paper.reference_optimiser import generate_cases, optimise
 
 
 def test_optimiser_agrees_with_the_formulas() -> None:

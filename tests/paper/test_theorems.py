@@ -15,8 +15,7 @@ from hesrpt.paper.claims import theorems
 from hesrpt.paper.claims.theorems import THEOREM_CHECKS
 from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
 from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
-from hesrpt.paper.random_cases import generate_cases
-from hesrpt.paper.reference_optimiser import Optimum
+from hesrpt.paper.reference_optimiser import Optimum, generate_cases
 
 HOLDS, DIFFERS = Verdict.HOLDS, Verdict.DIFFERS
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hesrpt.plotting import sensitivity_figures, whatif_figures
-from hesrpt.plotting.whatif_panels import label_time
+from hesrpt.plotting.whatif_figures import label_time
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif import Study, run_sensitivity, run_study

@@ -30,8 +30,7 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import read_trace
-from hesrpt.traces.application_models import compute_duration, evaluate
-from hesrpt.traces.platforms import parse_platform
+from hesrpt.traces.elastisim import compute_duration, evaluate, parse_platform
 
 
 def test_helios_is_read(tmp_path: Path) -> None:

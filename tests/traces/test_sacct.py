@@ -20,7 +20,7 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
-from hesrpt.traces.headerless import guess_columns
+from hesrpt.traces.sacct import guess_columns
 from hesrpt.traces.slurm_ids import SlurmId, count_tasks, parse_id
 
 

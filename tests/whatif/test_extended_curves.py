@@ -13,7 +13,7 @@ from support.trace_samples import make_trace
 from hesrpt import InputError
 from hesrpt.readers import Curve
 from hesrpt.whatif import assume_speedup, run_study
-from hesrpt.whatif.extended_curves import extend_curve
+from hesrpt.whatif.assumptions import extend_curve
 
 
 @given(st.floats(0.1, 0.95), st.sampled_from([1.0, 2.0, 100.0, 128.0]))

@@ -10,7 +10,7 @@ from support.trace_samples import make_trace
 
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
-from hesrpt.whatif.job_groups import (
+from hesrpt.whatif.study_results import (
     MAX_USERS,
     group_by_servers,
     group_by_size,

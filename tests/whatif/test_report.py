@@ -12,7 +12,7 @@ import pytest
 from hesrpt.traces import Trace
 from hesrpt.whatif import Variations, run_fractions, run_sensitivity, run_study
 from hesrpt.whatif.report import render_report
-from hesrpt.whatif.selection import select_jobs
+from hesrpt.whatif.study_jobs import select_jobs
 
 
 class PageParser(HTMLParser):

@@ -155,7 +155,7 @@ def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
         *(8, 2, 12, 12)
     ]
     study = run_study(trace, 64, assume_speedup(0.5, max_servers="per-job=Grow"), policies=["equi"])
-    assert study.assumption.text == (
+    assert study.options.assumption.text == (
         "s(k) = k^0.5, on at most the multiple of what the job asked for in column 'Grow'"
     )
     # Alone on their servers: times (requested / limit)^0.5.

@@ -9,7 +9,7 @@ from support.trace_samples import make_trace
 from hesrpt import InputError
 from hesrpt.traces import Trace
 from hesrpt.units import DAY
-from hesrpt.whatif.selection import compute_offered_load, select_jobs
+from hesrpt.whatif.study_jobs import compute_offered_load, select_jobs
 
 
 def test_window_selects_by_submit_time(example_trace: Trace) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_sensitivity, run_study, sensitivity
-from hesrpt.whatif.selection import select_jobs
+from hesrpt.whatif import StudyOptions, replay_trace, run_sensitivity, run_study, variations
+from hesrpt.whatif.study_jobs import select_jobs
 from hesrpt.whatif.study_results import Study
 
 
@@ -46,11 +43,11 @@ def test_what_does_not_change_is_simulated_once(
     part = select_jobs(example_trace, 64, window="4d..8d")
     simulated: list[tuple[str, ...]] = []
 
-    def count(*arguments: Any, policies: Sequence[str], **options: Any) -> Study:
-        simulated.append(tuple(policies))
-        return run_study(*arguments, policies=policies, **options)
+    def count(trace: Trace, options: StudyOptions) -> Study:
+        simulated.append(options.policies)
+        return replay_trace(trace, options)
 
-    monkeypatch.setattr(sensitivity, "run_study", count)
+    monkeypatch.setattr(variations, "replay_trace", count)
     found = run_sensitivity(
         part, powers=(0.3, 0.7), resize_costs=(0.0, 60.0), size_errors=(0.0, 1.0)
     )

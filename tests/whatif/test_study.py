@@ -14,8 +14,8 @@ from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration_with_margin
 from hesrpt.whatif import run_study
-from hesrpt.whatif.job_groups import SIZE_CLASSES
-from hesrpt.whatif.study import DEFAULT_POLICIES
+from hesrpt.whatif.study_options import DEFAULT_POLICIES
+from hesrpt.whatif.study_results import SIZE_CLASSES
 
 
 def test_study_of_two_equal_jobs() -> None:

@@ -60,7 +60,7 @@ def paper(
 
 def _print_fits(rows: Sequence[Row]) -> None:
     """Print how well each law fits each measured curve."""
-    from hesrpt.paper.result_pages import format_cell
+    from hesrpt.paper.reproduction import format_cell
 
     console = create_console()
     columns = ("application", "points", "p", "R²", "f (Amdahl)", "R²", "better")

@@ -28,6 +28,7 @@ from hesrpt.cli.options import (
     read_jobs_file,
     whole_number_option,
 )
+from hesrpt.cli.provenance import describe_provenance
 from hesrpt.cli.terminal import (
     check_output_files,
     create_table,
@@ -41,7 +42,7 @@ from hesrpt.cli.terminal import (
 from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
-from hesrpt.objectives import COSTS, Objective
+from hesrpt.objectives import COSTS, SUMMARY, Objective, needs_weights
 from hesrpt.optimal import certificate, planner
 from hesrpt.simulator import Comparison, Simulation
 from hesrpt.simulator.intervals import Difference
@@ -70,6 +71,7 @@ _METRICS = {
 
 def plan(
     *,
+    context: typer.Context,
     jobs: Annotated[
         Path,
         typer.Argument(
@@ -81,10 +83,7 @@ def plan(
     servers: Servers,
     objective: Annotated[
         Objective,
-        option(
-            "What to minimise: flow (mean flow time), slowdown, weighted (flow time) or makespan.",
-            metavar="NAME",
-        ),
+        option(f"What to minimise: {SUMMARY}.", metavar="NAME"),
     ] = "flow",
     whole: Whole = False,
     verify: Annotated[
@@ -97,8 +96,10 @@ def plan(
     """Find the best plan for a batch of jobs, and prove that it is optimal where possible."""
     check_output_files(source=jobs, figures=[plot])
     workload = read_jobs_file(jobs, speedup)
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(f"--objective weighted needs a column weight in {describe_source(jobs)}")
+    if needs_weights(objective) and workload.weights is None:
+        raise InputError(
+            f"--objective {objective} needs a column weight in {describe_source(jobs)}"
+        )
     schedule = planner.plan(workload, servers, objective=objective, whole=whole)
     # Compute all that is claimed before it is verified.
     schedule.certificate.certified_gap  # noqa: B018
@@ -106,7 +107,7 @@ def plan(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_plan_as_json(schedule, verified_gap))
+        print_json(**_plan_as_json(schedule, verified_gap), provenance=describe_provenance(context))
     else:
         _print_plan(schedule, verified_gap)
         print_locations(plot)
@@ -124,7 +125,7 @@ def _print_plan(plan: planner.Plan, verified_gap: float | None = None) -> None:
     console.print()
     console.print(f"mean flow time  [bold]{plan.mean_flow_time:.6g}[/]")
     console.print(f"mean slowdown   {plan.mean_slowdown:.6g}")
-    if plan.objective == "weighted":
+    if needs_weights(plan.objective):
         console.print(f"weighted flow   {plan.weighted_flow_time:.6g}")
     console.print(f"makespan        {plan.makespan:.6g}")
     console.print(_describe_proof(plan, verified_gap))
@@ -227,6 +228,7 @@ def _plan_as_json(plan: planner.Plan, verified_gap: float | None = None) -> dict
 
 def simulate(
     *,
+    context: typer.Context,
     servers: Servers,
     policy: Annotated[
         str, option(f"One of {POLICY_NAMES}.", metavar="NAME", complete=complete_policy)
@@ -254,7 +256,7 @@ def simulate(
     if plot is not None:
         save_figure(schedule.plot(), plot)
     if as_json:
-        print_json(**_simulation_as_json(schedule))
+        print_json(**_simulation_as_json(schedule), provenance=describe_provenance(context))
     else:
         _print_simulation(schedule)
         print_locations(plot, csv)
@@ -299,6 +301,7 @@ def _simulation_as_json(simulation: Simulation) -> dict[str, Any]:
 
 def compare(
     *,
+    context: typer.Context,
     servers: Servers,
     policies: Annotated[
         str, option(f"Any of {POLICY_NAMES}.", metavar="NAME,…", complete=complete_policies)
@@ -341,7 +344,7 @@ def compare(
 
         save_figure(plotting.draw_comparison(comparison), plot)
     if as_json:
-        print_json(**_comparison_as_json(comparison))
+        print_json(**_comparison_as_json(comparison), provenance=describe_provenance(context))
     else:
         _print_comparison(comparison)
         print_locations(plot, csv)

@@ -29,6 +29,7 @@ from hesrpt.cli.options import (
     split_list,
     whole_number_option,
 )
+from hesrpt.cli.provenance import describe_provenance
 from hesrpt.cli.terminal import (
     check_output_files,
     create_table,
@@ -57,6 +58,7 @@ _STATISTICS = ("mean", "median", "p95", "p99")
 
 
 def whatif(
+    context: typer.Context,
     trace: Annotated[
         Path,
         typer.Argument(
@@ -207,13 +209,15 @@ def whatif(
     """
     from hesrpt.traces import read_trace
     from hesrpt.whatif import (
+        DEFAULT_POLICIES,
         RIGID,
+        StudyOptions,
         Variations,
         assume_speedup,
         parse_malleability,
-        run_fractions,
-        run_sensitivity,
-        run_study,
+        replay_trace,
+        vary_fraction,
+        vary_parameters,
     )
 
     check_output_files(
@@ -237,62 +241,51 @@ def whatif(
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
-    options: dict[str, Any] = {
-        "window": window,
-        "min_runtime": min_runtime,
-        "load": load,
-        "strict": strict,
-        "resize_cost": resize_cost,
-        "size_error": size_error,
-        "sizes": sizes,
-        "seed": seed,
-    }
     names = None if policies is None else parse_policies(policies)
+    options = [
+        StudyOptions(
+            servers=servers,
+            assumption=assumption,
+            policies=DEFAULT_POLICIES if names is None else tuple(names),
+            malleable=chosen,
+            window=window,
+            min_runtime=min_runtime,
+            load=load,
+            strict=strict,
+            bound=bound,
+            resize_cost=resize_cost,
+            size_error=size_error,
+            sizes=sizes,
+            seed=seed,
+        )
+        for assumption in assumptions
+    ]
     studies = []
-    for assumption in assumptions:
+    for each in options:
         with show_progress(
             "policies and bound" if bound else "policies", hidden=as_json
         ) as progress:
-            studies.append(
-                run_study(
-                    jobs,
-                    servers,
-                    assumption,
-                    policies=names,
-                    malleable=chosen,
-                    bound=bound,
-                    progress=progress,
-                    **options,
-                )
-            )
+            studies.append(replay_trace(jobs, each, progress))
     variations = Variations()
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
-            swept = run_sensitivity(
-                jobs, servers, assumptions[0], malleable=chosen, progress=progress, **options
-            )
+            swept = vary_parameters(jobs, options[0], progress=progress)
             variations = replace(variations, sensitivity=swept)
     if fractions is not None:
+        resizable = None if names is None else [name for name in names if name not in RIGID]
         with show_progress("fractions", hidden=as_json) as progress:
-            counted = run_fractions(
-                jobs,
-                servers,
-                assumptions[0],
-                counted=chosen.counted,
-                policies=None if names is None else [name for name in names if name not in RIGID],
-                progress=progress,
-                **options,
-            )
+            counted = vary_fraction(jobs, options[0], resizable, progress=progress)
             variations = replace(variations, fractions=counted)
     if csv is not None:
         write_csv(csv, studies[0].rows())
     _write_figures(studies[0], variations, plot, sensitivity, fractions)
+    provenance = describe_provenance(context, trace=jobs.sha256)
     if report is not None:
         from hesrpt.whatif.report import write_report
 
-        write_report(studies[0], report, variations)
+        write_report(studies[0], report, variations, provenance)
     if as_json:
-        print(json.dumps(_as_json(studies, variations), indent=2, allow_nan=False))
+        print(json.dumps(_as_json(studies, variations, provenance), indent=2, allow_nan=False))
     else:
         _print_studies(studies, variations)
         print_locations(plot, csv, report, sensitivity, fractions)
@@ -338,7 +331,7 @@ def _print_studies(studies: Sequence[Study], variations: Variations) -> None:
     console.print()
     for study in studies:
         columns = ["makespan", "utilisation", "resizes"]
-        if study.resize_cost > 0:
+        if study.options.resize_cost > 0:
             columns.append("lost to them")
         if study.bound:
             columns.append("above bound")
@@ -352,7 +345,7 @@ def _print_studies(studies: Sequence[Study], variations: Variations) -> None:
                 format_duration(row["makespan"]),
                 f"{row['utilisation']:.0%}",
                 "" if row["resizes_per_job"] is None else f"{row['resizes_per_job']:.1f}",
-                *([_format_lost(row)] if study.resize_cost > 0 else []),
+                *([_format_lost(row)] if study.options.resize_cost > 0 else []),
                 *([f"{row['above_bound']:.0%}"] if study.bound else []),
             )
             slowdowns.add_row(
@@ -387,8 +380,8 @@ def _create_table(first: str, *others: str) -> Table:
     return table
 
 
-def _as_json(studies: list[Study], variations: Variations) -> Any:
+def _as_json(studies: list[Study], variations: Variations, provenance: dict[str, Any]) -> Any:
     """Return a study as JSON values, or a list of them if there are several."""
-    results = [study.as_json() for study in studies]
+    results = [study.as_json() | {"provenance": provenance} for study in studies]
     results[0] |= variations.as_json()
     return results if len(results) > 1 else results[0]

@@ -4,22 +4,34 @@ For any prices μ(t) ≥ 0, every schedule costs at least
 
     Σ over jobs of min over C of J(C)  −  N ∫ μ dt,
 
-because all jobs together never use more than N servers. J(C) is the least that a job costs if it
-ends at C and pays for its servers; :mod:`hesrpt.optimal.proven_costs` bounds it from below.
+because all jobs together never use more than N servers. J(C) is the least that a job of size x
+costs if it ends at C and pays for its servers. For any value ψ of a unit of its work,
+
+    J(C) ≥ H(ψ, C) = ψ x + ∫ from its arrival to C of (weight − π(ψ, μ(t))) dt,
+    π(ψ, μ) = max over 0 ≤ n ≤ N of ψ s(n) − μ n.
+
+H is linear in C where the price is constant, so it is enough to look at the ends of each interval.
+Each interval needs only one value ψ for which H is high enough at both ends, and one ψ serves many
+intervals. How these values are found does not matter, and profits are bounded from above with rates
+alone. Nothing here uses the search for prices or its compiled code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.optimal.certificate import check_numbers, check_problem, verify
 from hesrpt.optimal.earnings import TOLERANCE
-from hesrpt.optimal.proven_costs import ROUNDING, bound_job_costs, total_bound
+from hesrpt.parallel import run_tasks
+from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt.optimal.bounds import LowerBound
@@ -102,7 +114,7 @@ def _prove_by_windows(bound: LowerBound) -> float:
         )
         if not same:
             raise CertificateError("a window of the bound is for other jobs or servers")
-    return fsum(verify_bound(window) for window in bound.windows) * (1 - 4 * ROUNDING)
+    return fsum(verify_bound(window) for window in bound.windows) * (1 - 4 * _ROUNDING)
 
 
 def _prove_by_plan(bound: LowerBound) -> float:
@@ -127,3 +139,70 @@ def _prove_by_plan(bound: LowerBound) -> float:
         raise CertificateError("the plan of the bound is not proven")
     # The certificate is verified up to this tolerance.
     return plan.certificate.lower_bound * (1 - 1.1 * TOLERANCE)
+
+
+# The relative rounding error of a product or a sum of two numbers.
+_ROUNDING = 2.3e-16
+# The jobs of a task. Tasks run in threads: compiled code releases the interpreter's lock.
+_JOBS_AT_A_TIME = 250
+
+
+def bound_job_costs(
+    workload: Workload,
+    servers: float,
+    whole: bool,
+    weights: FloatArray,
+    times: FloatArray,
+    prices: FloatArray,
+    targets: FloatArray,
+    report: Callable[[float], None] = lambda part: None,
+) -> FloatArray:
+    """Return lower bounds on what jobs cost if they pay for servers, ``targets`` at most.
+
+    Prices are constant between ``times``, and 0 before and after. ``report`` is called with the
+    part of the jobs that is done.
+    """
+    from hesrpt.optimal.proof_kernel import prove_costs
+
+    speedups = workload.speedups.tabulate(servers)
+    shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
+    arrivals = workload.arrival_times
+    times, prices = np.array(times), np.array(prices)  # compiled code takes no frozen arrays
+    with np.errstate(divide="ignore"):
+        log_prices = np.log(prices)
+
+    def prove(jobs: IntArray) -> FloatArray:
+        costs = np.empty(len(jobs))
+        prove_costs(
+            shapes.records,
+            shapes.corners,
+            shapes.of_job[jobs],
+            workload.sizes[jobs],
+            weights[jobs],
+            arrivals[jobs],
+            servers,
+            times,
+            prices,
+            log_prices,
+            targets[jobs],
+            costs,
+        )
+        return costs
+
+    parts = np.array_split(np.arange(len(workload)), -(-len(workload) // _JOBS_AT_A_TIME))
+    tasks = {number: partial(prove, part) for number, part in enumerate(parts)}
+    done = 0
+
+    def count(_: int) -> None:
+        nonlocal done
+        done += 1
+        report(done / len(tasks))
+
+    found = run_tasks(tasks, in_threads=tasks, on_done=count)
+    return np.concatenate([found[number] for number in tasks])
+
+
+def total_bound(costs: FloatArray, servers: float, times: FloatArray, prices: FloatArray) -> float:
+    """Return the bound on the cost of all schedules: what jobs cost less the price of servers."""
+    paid = servers * fsum(prices * np.diff(times))
+    return fsum(costs) * (1 - 4 * _ROUNDING) - paid * (1 + 8 * _ROUNDING)

@@ -16,13 +16,13 @@ from hesrpt.objectives import (
     COSTS,
     FlowObjective,
     check_flow_objective,
+    check_weights,
     weight_of_each_job,
 )
-from hesrpt.optimal.all_orders import bound_all_orders
+from hesrpt.optimal.bound_verification import bound_job_costs, total_bound
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.optimal.planner import Plan, plan
-from hesrpt.optimal.proven_costs import bound_job_costs, total_bound
-from hesrpt.schedule import Schedule
+from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups.shape_kernel_data import TABLE
 from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_positive, check_whole_number
@@ -157,10 +157,7 @@ def lower_bound(
         raise InputError(
             f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(
-            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
-        )
+    check_weights(objective, workload.weights)
     window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
 
@@ -272,3 +269,26 @@ def bound_by_prices(
     margin = (_MARGIN_OF_TABLES if has_tables else _MARGIN) * float(costs.sum())
     total = total_bound(costs, servers, found.times, found.prices) - margin
     return LowerBound(workload, servers, whole, objective, total, found.times, found.prices, costs)
+
+
+# The most intervals of a path of prices, and the same for more jobs than that.
+_MAX_INTERVALS, _MANY_JOBS, _MAX_INTERVALS_OF_MANY = 100, 10_000, 50
+
+
+def bound_all_orders(
+    workload: Workload, servers: float, objective: FlowObjective, whole: bool, timeline: Timeline
+) -> LowerBound:
+    """Return a bound that no schedule of these jobs can beat, in whatever order they end.
+
+    They must arrive together. The prices of the timeline, that of a plan for these jobs, are only
+    where the search starts: the bound is proven from the prices that are found.
+    """
+    from hesrpt.optimal.price_search import merge_phases, refine_prices, search_prices
+
+    ends, paid = timeline.ends, getattr(timeline, "prices", None)
+    search: Callable[..., FoundPrices] = search_prices
+    if paid is not None and len(paid) == len(ends) and np.all((paid >= 0) & np.isfinite(paid)):
+        most = _MAX_INTERVALS if len(workload) <= _MANY_JOBS else _MAX_INTERVALS_OF_MANY
+        times, prices = merge_phases(ends, paid, most)
+        search = partial(refine_prices, times + float(workload.arrival_times[0]), prices)
+    return bound_by_prices(workload, servers, objective, whole, search)

@@ -17,7 +17,6 @@ from hesrpt.speedups.speedup import Elementwise
 
 #: The relative error that rounding may cause in a correct certificate.
 TOLERANCE = 1e-8
-_ROUNDING = 4e-16
 
 
 def max_power_law_earnings(values: FloatArray, p: float, servers: float) -> FloatArray:
@@ -163,48 +162,16 @@ def bound_profits(
 ) -> FloatArray:
     """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if ``guess`` is near the maximum.
 
-    It uses only rates. Outside two points of a concave function, the chord through them lies above
-    the function. So the chords of the neighbouring intervals bound the function on an interval.
+    It uses only rates.
     """
+    from hesrpt.optimal.proof_kernel import bound_profits_by_chords
+
     # Where the guess is 0, half of the points are 0 and the others are just above.
     sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])
     just_above = np.maximum(sides, 0.0) * step**3 * servers
     at = np.clip(np.where(guess > 0, guess * (1 + sides * step), just_above), 0.0, servers)
-    rates = np.stack([speedups.rate(each) for each in at])
-    height = rates - price * at
-    width = np.diff(at, axis=0)
-    chord = np.diff(height, axis=0) / np.where(width > 0, width, 1.0)
-    # The slope of an empty interval is unknown, and that of a short one is inexact.
-    blur = _ROUNDING * (rates[1:] + price * at[1:]) / np.where(width > 0, width, 1.0)
-    before = np.where(width > 0, chord + blur, inf)
-    after = np.where(width > 0, chord - blur, -inf)
-    falls_from, rises_to = blur[0] - chord[0], chord[-1] + blur[-1]
-    before_all = height[0] + np.where(at[0] > 0, np.maximum(falls_from, 0.0) * at[0], 0.0)
-    after_all = height[-1] + np.where(
-        at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0
-    )
-    # No job is ever faster than on all servers.
-    fastest = speedups.rate(np.full(len(guess), servers)) - price * at[-1]
-    bound: FloatArray = np.maximum(before_all, np.minimum(after_all, fastest))
-    unknown = np.full(len(guess), inf)
-    for i in range(len(width)):
-        left = before[i - 1] if i > 0 else unknown
-        right = after[i + 1] if i + 1 < len(width) else -unknown
-        bound = np.maximum(bound, _bound_peak(height[i], height[i + 1], width[i], left, right))
-    return bound
-
-
-def _bound_peak(
-    start: FloatArray, end: FloatArray, width: FloatArray, left: FloatArray, right: FloatArray
-) -> FloatArray:
-    """Return a bound on a concave function over an interval, from its slopes on either side."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        at_end = np.where(left < inf, start + left * width, inf)  # by the slope before
-        at_start = np.where(right > -inf, end - right * width, inf)  # by the slope after
-        crossing = start + left * ((end - start - right * width) / (left - right))
-    is_known = (left < inf) & (right > -inf) & (left > right)
-    peak = np.where(is_known, crossing, np.minimum(at_end, at_start))
-    # If the function falls from the start or rises to the end, its peak is at that end.
-    peak = np.where((left <= 0) | (right >= 0), -inf, peak)
-    peak = np.where(width > 0, peak, -inf)
-    return np.maximum(peak, np.maximum(start, end))
+    rates = np.stack([speedups.rate(each) for each in at], axis=1)
+    fastest = speedups.rate(np.full(len(guess), servers))
+    bounds = np.empty(len(guess))
+    bound_profits_by_chords(np.ascontiguousarray(at.T), rates, fastest, servers, price, bounds)
+    return bounds

@@ -1,4 +1,7 @@
-"""From job values to a schedule: allocate servers, wait until a job ends, allocate again."""
+"""From job values to a schedule: allocate servers, wait until a job ends, allocate again.
+
+Jobs are listed from the last to end to the first, as in :mod:`hesrpt.optimal.recursion_kernel`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.recursion import EXACT, JobValues, can_be_summed, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import PRICE, VALUE, create_response_sums
+from hesrpt.optimal.execution_kernel import run_phases, run_phases_together
+from hesrpt.optimal.recursion import JobValues, can_be_summed, compute_job_values
+from hesrpt.optimal.recursion_kernel import EXACT, value_places
+from hesrpt.optimal.response_kernel import (
+    PRICE,
+    VALUE,
+    create_response_sums,
+)
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
 
@@ -101,9 +110,6 @@ def execute(
     that this is certain. Otherwise, whenever a job ends before its turn, the values from its place
     on are computed again.
     """
-    from hesrpt.optimal.execution_kernel import run_phases, run_phases_together
-    from hesrpt.optimal.recursion_kernel import value_places
-
     listed = np.ascontiguousarray(first_to_last[::-1])
     first_values = compute_job_values(speedups.take(listed), servers, weights[listed])
     batch, line, places = first_values.batch, first_values.line, first_values.places

@@ -12,7 +12,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.recursion_kernel import is_negligible
-from hesrpt.optimal.recursion_kernel_data import (
+from hesrpt.optimal.response_kernel import (
     CORNERS,
     FIRST,
     HIGH,
@@ -24,8 +24,10 @@ from hesrpt.optimal.recursion_kernel_data import (
     SECOND,
     VALUE,
     Batch,
+    find_corner,
+    find_first_above,
+    respond,
 )
-from hesrpt.optimal.response_kernel import find_corner, find_first_above, respond
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
 # Prices this close are the same: jobs whose demand changes between them are tied for servers.

@@ -1,9 +1,7 @@
 """A search for a better order by moving single jobs, and when jobs end, compiled.
 
-Σ v_k x_k is what an order costs if jobs end in that order. Otherwise jobs that end earlier make it
-cheaper.
-
-Jobs are listed from the last to end to the first. A row of ``line`` belongs to a place in the list.
+See :mod:`hesrpt.optimal.ordering`. Jobs are listed from the last to end to the first. A row of
+``line`` belongs to a place in the list.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.execution_kernel import allocate
-from hesrpt.optimal.recursion_kernel import FEW_PLACES, place_jobs, value_places
-from hesrpt.optimal.recursion_kernel_data import (
+from hesrpt.optimal.recursion_kernel import FEW_PLACES, Precision, place_jobs, value_places
+from hesrpt.optimal.response_kernel import (
     COLUMNS,
     COVERED,
     HIGH_RATE,
@@ -27,14 +25,14 @@ from hesrpt.optimal.recursion_kernel_data import (
     PRICE,
     VALUE,
     Batch,
-    Precision,
     ResponseSums,
+    add_response,
+    sum_responses,
 )
-from hesrpt.optimal.summed_response_kernel import add_response, sum_responses
 
 # A move is given up if the cost rises by more than this fraction with the values of this many jobs,
 # unless there are only some jobs.
-_HOPELESS, _NEAR, _SOME_JOBS = 1e-4, 8, 50
+_HOPELESS, _FIRST_LOOK, _SOME_JOBS = 1e-4, 8, 50
 # An order is better only if its cost is lower by more than this fraction.
 _BETTER = 1e-9
 
@@ -90,7 +88,7 @@ def move_jobs(
                 _rotate(order, place, last, back)
                 place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
-                for end in (min(last + 1 + _NEAR, stop), stop):
+                for end in (min(last + 1 + _FIRST_LOOK, stop), stop):
                     steps += value_places(batch, line, order, first, end, precision, response_sums)
                     first = end
                     for at in range(place, end):

@@ -14,17 +14,15 @@ from hesrpt.errors import InputError
 from hesrpt.objectives import (
     Objective,
     check_objective,
+    check_weights,
+    favours_small_jobs,
     flow_time_weights,
     total_cost,
     weight_of_each_job,
 )
-from hesrpt.optimal.all_orders import bound_all_orders
 from hesrpt.optimal.certificate import Certificate
-from hesrpt.optimal.closed_form_batch import solve_batch
-from hesrpt.optimal.closed_form_timeline import ClosedFormTimeline
-from hesrpt.optimal.execution import execute
+from hesrpt.optimal.closed_form_batch import ClosedFormTimeline, solve_batch, sort_by_size
 from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimise_makespan
-from hesrpt.optimal.ordering import find_good_order, find_proven_order
 from hesrpt.optimal.recursion import compute_job_values
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
@@ -63,6 +61,8 @@ class Plan(Schedule):
         """A bound on the cost of all schedules; None if the job values already give one."""
         if self.objective == "makespan" or self.certificate.holds_for_all_orders:
             return None
+        from hesrpt.optimal.bounds import bound_all_orders  # which imports this module
+
         return bound_all_orders(
             self.workload, self.servers, self.objective, self.whole, self.timeline
         )
@@ -167,24 +167,24 @@ def _solve_flow_time(
 ) -> _Solution:
     sizes = workload.sizes
     weights = flow_time_weights(objective, sizes, workload.weights)
-    # For the slowdown, smaller jobs weigh more by definition: there is nothing to check.
-    proven = find_proven_order(sizes, speedups, None if objective == "slowdown" else weights)
+    compared = None if favours_small_jobs(objective) else weights
+    proven = find_proven_order(sizes, speedups, compared)
     if requested is not None:
         order, sizes_in_order = requested, sizes[requested]
         is_proven = proven is not None and np.array_equal(proven[0], requested)
     elif proven is not None:
         (order, sizes_in_order), is_proven = proven, True
     else:
+        from hesrpt.optimal.ordering import find_good_order
+
         order = find_good_order(
             sizes, speedups, servers, weight_of_each_job(objective, sizes, workload.weights)
         )
         sizes_in_order, is_proven = sizes[order], False
 
     if isinstance(shared := speedups.shared, PowerLaw):
-        if objective == "slowdown":
-            weights_in_order: FloatArray | None = 1 / sizes_in_order
-        else:
-            weights_in_order = None if weights is None else weights[order]
+        given = None if workload.weights is None else workload.weights[order]
+        weights_in_order = flow_time_weights(objective, sizes_in_order, given)
         optimum = solve_batch(sizes_in_order, order, servers, shared.p, weights_in_order)
         if optimum.is_in_order or is_proven:
             timeline = ClosedFormTimeline(servers, shared.p, weights, optimum)
@@ -195,6 +195,8 @@ def _solve_flow_time(
                 optimum.values,
                 optimum.total_value,
             )
+
+    from hesrpt.optimal.execution import execute
 
     each_weight = weight_of_each_job(objective, sizes, workload.weights)
     execution = execute(sizes, speedups, servers, each_weight, order, ends_in_order=is_proven)
@@ -214,6 +216,32 @@ def _solve_flow_time(
         value,
         float(value @ sizes[order]),
     )
+
+
+def find_proven_order(
+    sizes: FloatArray, speedups: SpeedupVector, weights: FloatArray | None
+) -> tuple[IntArray, FloatArray] | None:
+    """Return the jobs shortest first, and their sizes; None if that order is not proven optimal.
+
+    Of jobs of equal size, the heavier ends first, then the one that was given first.
+
+    With one speedup for all jobs, shortest-first is optimal for *every* concave speedup if smaller
+    jobs weigh no less than larger ones. Proof: let b be no larger than a, weigh no less, and end
+    after a. Swap what the two hold during a part of the time before a's end, such that b now ends
+    at that time. What remains of a is then what remained of b, so a can end when b did. No other
+    job is affected, and the cost does not rise.
+    """
+    if speedups.shared is None:
+        return None
+    order, sizes_in_order = sort_by_size(sizes)
+    if weights is None or _is_falling(weights[order]):
+        return order, sizes_in_order
+    order = np.lexsort((-weights, sizes))
+    return (order, sizes_in_order) if _is_falling(weights[order]) else None
+
+
+def _is_falling(weights: FloatArray) -> bool:
+    return bool(np.all(weights[1:] <= weights[:-1]))
 
 
 def _solve_makespan(
@@ -242,15 +270,12 @@ def _check_arguments(workload: Workload, servers: float, objective: str, whole: 
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
     servers = check_positive("servers", servers)
-    check_objective(objective)
+    checked = check_objective(objective)
     if check_flag("whole", whole) and servers != int(servers):
         raise InputError(
             f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
-    if objective == "weighted" and workload.weights is None:
-        raise InputError(
-            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
-        )
+    check_weights(checked, workload.weights)
     if workload.arrivals is not None and workload.arrivals.any():
         job = int(np.argmax(workload.arrivals > 0))
         raise InputError(

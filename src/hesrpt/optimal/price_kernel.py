@@ -18,14 +18,37 @@ weight share most of the computation.
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.optimal.price_kernel_data import MAX_MINIMA, Kind, Minima
 from hesrpt.speedups.shape_kernel import find_both_demands, find_cheapest
 from hesrpt.speedups.shape_kernel_data import Corners, Shape
+
+#: The most local minima that are kept for a job.
+MAX_MINIMA = 12
+
+
+class Kinds(NamedTuple):
+    """Kinds of jobs, which have the same speedup and the same weight."""
+
+    shape: IntArray  # the number of the speedup
+    weight: FloatArray
+    first_job: IntArray  # jobs are sorted by kind, those of one kind by arrival
+    end_job: IntArray
+
+
+class Minima(NamedTuple):
+    """The local minima of each job's cost over the time at which it ends."""
+
+    found: IntArray  # how many
+    cost: FloatArray
+    interval: IntArray  # in which, or at the start of which, the job ends
+    value: FloatArray  # ψ
+    is_corner: IntArray  # whether the job ends at the start of the interval
+
 
 # Sums of work may have relative errors up to this.
 _ROUNDING = 1e-11
@@ -127,13 +150,14 @@ def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, co
 
 @compiled
 def find_minima(
-    kinds: list[Kind],
+    kinds: Kinds,
     shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
     arrivals: IntArray,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     margin: float,
     max_steps: int,
     least: FloatArray,
@@ -147,15 +171,13 @@ def find_minima(
     all of this took.
     """
     intervals = prices.size
-    log_prices = np.log(prices)
     alive = np.empty(sizes.size, np.int64)
     work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
     cost_before = np.empty(sizes.size)
     steps = 0
-    for number in range(len(kinds)):
-        kind = kinds[number]
-        shape = shapes[kind.speedup]
-        weight, next_job, end_job = kind.weight, kind.first_job, kind.end_job
+    for number in range(kinds.weight.size):
+        shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
+        next_job, end_job = kinds.first_job[number], kinds.end_job[number]
         for job in range(next_job, end_job):
             least[job] = inf
             minima.found[job] = 0
@@ -182,7 +204,7 @@ def find_minima(
             if count == 0:
                 break
             price = prices[interval] if interval < intervals else 0.0
-            value, _, rate = find_cheapest(shape, corners, kind.weight, price)
+            value, _, rate = find_cheapest(shape, corners, weight, price)
             here = inf
             if interval < intervals:
                 here = rate * (times[interval + 1] - times[interval])
@@ -246,13 +268,14 @@ def find_minima(
 
 @compiled
 def add_usage(
-    kinds: list[Kind],
+    kinds: Kinds,
     shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
     arrivals: IntArray,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     least: FloatArray,
     minima: Minima,
     smoothing: float,
@@ -266,11 +289,9 @@ def add_usage(
     time at which each job ends.
     """
     total = 0.0
-    log_prices = np.log(prices)
-    for number in range(len(kinds)):
-        kind = kinds[number]
-        shape = shapes[kind.speedup]
-        for job in range(kind.first_job, kind.end_job):
+    for number in range(kinds.weight.size):
+        shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
+        for job in range(kinds.first_job[number], kinds.end_job[number]):
             row = min(job, usage.shape[0] - 1)
             scale = smoothing * least[job]
             chances = 0.0
@@ -304,7 +325,7 @@ def add_usage(
                 end = times[last]
                 if minima.is_corner[job, place] == 0 and high_work < size:
                     price = prices[last] if last < prices.size else 0.0
-                    _, n, rate = find_cheapest(shape, corners, kind.weight, price)
+                    _, n, rate = find_cheapest(shape, corners, weight, price)
                     end += (size - high_work) / rate
                     if last < prices.size:
                         usage[row, last] += chance * n * (size - high_work) / rate

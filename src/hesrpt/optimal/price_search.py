@@ -5,10 +5,15 @@ Each least cost is smoothed over the local minima of the job, so that a quasi-Ne
 climb, and the smoothing is reduced in steps. Then the intervals are divided where jobs end, and the
 search goes on from the same prices. Whatever it finds is only a suggestion: the bound follows from
 the prices alone.
+
+The search starts from the prices of equal shares. It climbs by L-BFGS with projections. SciPy's
+calls a linear algebra library, whose threads keep all cores busy for longer than a small problem
+takes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,10 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
-from hesrpt.optimal.descent import minimise
-from hesrpt.optimal.equal_shares import find_equal_share_ends
-from hesrpt.optimal.priced_jobs import PricedCosts, PricedJobs
+from hesrpt.arrays import FloatArray, IntArray, scalar
+from hesrpt.optimal.price_kernel import MAX_MINIMA, Kinds, Minima, add_usage, find_minima
 from hesrpt.speedups import SpeedupVector
 
 # The steps of smoothing in each round, relative to the cost of a job.
@@ -34,13 +37,92 @@ _PARTS = 4
 # The first step of a climb, such that it needs no shorter one as a rule.
 _FIRST_STEP = 0.3
 # The last steps of a search with few jobs, and the relative gain that is worth another one.
-_MAX_CUTS, _ENOUGH = 30, 3e-5
+_MAX_CUTS, _WORTHWHILE = 30, 3e-5
 # Some schedules take longer than others, by such parts.
 _LATER = 0.1, 0.3, 1.0
 # Up to this many jobs, good prices are refined in one step, three or more.
 _SOME_JOBS, _FEW_JOBS, _VERY_FEW_JOBS = 2_000, 50, 20
 # Up to this many jobs, the step is long.
 _LONG_STEP_JOBS = 80
+
+
+class PricedJobs:
+    """Jobs that pay for servers, sorted by kind and arrival as the kernel needs them."""
+
+    def __init__(
+        self,
+        sizes: FloatArray,
+        arrivals: FloatArray,
+        weights: FloatArray,
+        speedups: SpeedupVector,
+        servers: float,
+    ) -> None:
+        self.servers = servers
+        self.shapes, self.corners, shape_of_job = speedups.shapes(servers, tabulated=True)
+        #: The jobs as they were given, in the order of all other arrays.
+        self.order = np.lexsort((sizes, arrivals, weights, shape_of_job))
+        self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]
+        self.weights = weights[self.order]
+        self.kinds = _create_kinds(shape_of_job[self.order], self.weights)
+        jobs = len(sizes)
+        self._minima = Minima(
+            np.zeros(jobs, dtype=np.int64),
+            np.empty((jobs, MAX_MINIMA)),
+            np.empty((jobs, MAX_MINIMA), dtype=np.int64),
+            np.empty((jobs, MAX_MINIMA)),
+            np.empty((jobs, MAX_MINIMA), dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def evaluate(
+        self,
+        times: FloatArray,
+        prices: FloatArray,
+        smoothing: float,
+        *,
+        max_steps: int = 6,
+        for_each: bool = False,
+    ) -> PricedCosts:
+        """Return the costs of the jobs if the price of a server is constant between ``times``.
+
+        Every arrival must be one of the times. After the last time the price is 0. Costs are
+        bounded from below; the more steps, the closer. The usage is that of all jobs together, or
+        ``for_each`` of them.
+        """
+        arrivals = np.searchsorted(times, self.arrivals)
+        least, ends = np.empty(len(self)), np.empty(len(self))
+        usage = np.zeros((len(self) if for_each else 1, len(prices)))
+        with np.errstate(divide="ignore"):
+            paid = prices, np.log(prices)
+        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, *paid
+        steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
+        smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
+        return PricedCosts(least, smoothed, usage, ends, steps)
+
+
+# Local minima this many times the smoothing above the least cost have no weight.
+_NEGLIGIBLE = 10.0
+
+
+@dataclass(frozen=True)
+class PricedCosts:
+    """What each job costs at given prices, and what it uses."""
+
+    costs: FloatArray
+    smoothed_total: float  # with the minimum over completion times smoothed
+    usage: FloatArray  # a row with the server time in each interval: the gradient of the cost
+    ends: FloatArray
+    steps: int  # of the computation
+
+
+def _create_kinds(shape_of_job: IntArray, weights: FloatArray) -> Kinds:
+    """Return the kinds of jobs that are sorted by shape and weight."""
+    is_first = np.ones(len(weights), dtype=bool)
+    is_first[1:] = (np.diff(shape_of_job) != 0) | (np.diff(weights) != 0)
+    first = np.flatnonzero(is_first)
+    return Kinds(shape_of_job[first], weights[first], first, np.append(first[1:], len(weights)))
 
 
 class FoundPrices(NamedTuple):
@@ -136,6 +218,28 @@ def refine_prices(
         costs[jobs.order] = search.climbed[1]
         return FoundPrices(best.times, best.prices, costs)
     return _find_costs(jobs, best)
+
+
+def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """Return the ends and the mean prices of about ``most`` intervals at most, and 0 before them.
+
+    Intervals are short where prices change, where servers cost much, and in general.
+
+    >>> merge_phases(np.array([1.0, 2.0, 2.0, 4.0]), np.array([3.0, 2.0, 9.0, 1.0]), 10)
+    (array([0., 1., 2., 4.]), array([3., 2., 1.]))
+    """
+    is_long = np.diff(ends, prepend=0.0) > 1e-12 * ends[-1]
+    ends, prices = ends[is_long], prices[is_long]
+    paid = np.cumsum(prices * np.diff(ends, prepend=0.0))
+    progress = 0.5 * ends / ends[-1]
+    if paid[-1] > 0:
+        logarithms = np.log(np.maximum(prices, 1e-9 * prices.max()))
+        changes = np.cumsum(np.abs(np.diff(logarithms, prepend=logarithms[0])))
+        progress += paid / paid[-1] + changes / max(float(changes[-1]), 1.0)
+    steps = np.linspace(0.0, progress[-1], most + 1)[1:-1]
+    last = np.unique(np.append(np.searchsorted(progress, steps), len(ends) - 1))
+    times, paid = np.append(0.0, ends[last]), np.append(0.0, paid[last])
+    return times, np.diff(paid) / np.diff(times)
 
 
 def _find_costs(jobs: PricedJobs, best: Prices) -> FoundPrices:
@@ -277,7 +381,7 @@ class _Search:
                 + list(zip(np.maximum(middle - radius, 0.0), middle + radius, strict=True)),
                 method="highs",
             )
-            if solution.status != 0 or -solution.fun * scale < best_bound * (1 + _ENOUGH):
+            if solution.status != 0 or -solution.fun * scale < best_bound * (1 + _WORTHWHILE):
                 break
             here = Prices(times, np.maximum(solution.x[len(jobs) :], 0.0) * unit)
         return best
@@ -312,3 +416,120 @@ class _Value:
     spare: FloatArray  # server time that is not used, in each interval
     ends: FloatArray
     steps: int
+
+
+# A job has ended if this fraction of it is left, because of rounding.
+_NOTHING_LEFT = 1e-12
+
+
+def find_equal_share_ends(
+    sizes: FloatArray, arrivals: FloatArray, speedups: SpeedupVector, servers: float
+) -> FloatArray:
+    """Return the time at which each job ends under equal shares.
+
+    >>> from hesrpt.speedups import PowerLaw
+    >>> speedups = SpeedupVector.repeat(PowerLaw(0.5), 2)
+    >>> find_equal_share_ends(np.array([2.0, 3.0]), np.array([0.0, 9.0]), speedups, 4.0)
+    array([ 1. , 10.5])
+    """
+    usable = speedups.demand(np.zeros(len(sizes)), servers)
+    by_arrival = np.argsort(arrivals, kind="stable")
+    times = np.append(arrivals[by_arrival], np.inf)
+    ends, left = np.empty(len(sizes)), sizes.copy()
+    present = by_arrival[:0]
+    arrived, now = 0, float(times[0])
+    while len(present) or arrived < len(sizes):
+        if not len(present):
+            now = float(times[arrived])
+        new = int(np.searchsorted(times, now, side="right"))
+        present = np.concatenate((present, by_arrival[arrived:new]))
+        arrived = new
+        share = servers / len(present)
+        if (shared := speedups.shared) is not None:
+            rates = shared.rate(scalar(min(share, float(usable[0]))))
+        else:
+            rates = speedups.rate(np.minimum(share, usable))[present]
+        step = min(float((left[present] / rates).min()), float(times[arrived]) - now)
+        left[present] -= step * rates
+        has_ended = left[present] <= _NOTHING_LEFT * sizes[present]
+        now = min(now + step, float(times[arrived]))
+        ends[present[has_ended]] = now
+        present = present[~has_ended]
+    return ends
+
+
+# How many changes of position and gradient are remembered.
+_MEMORY = 30
+# A step must gain this fraction of what the gradient promises. Otherwise a shorter one is tried, at
+# least and at most by these factors, and this many times.
+_ENOUGH, _SHORTEST, _LONGEST, _MAX_TRIALS = 1e-4, 0.1, 0.5, 10
+# The search ends when a step gains less than this fraction.
+_NO_GAIN = 1e-9
+
+Changes = deque[tuple[FloatArray, FloatArray]]
+
+
+def minimise(
+    find_value: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray, most: int
+) -> FloatArray:
+    """Return about where a function is least, after at most ``most`` evaluations.
+
+    ``find_value`` returns its value and its gradient.
+
+    >>> minimise(lambda x: (float((x - 1) @ (x - 1)), 2 * (x - 1)), np.array([5.0, 0.0]), 20)
+    array([1., 1.])
+    """
+    here = start
+    value, gradient = find_value(here)
+    changes: Changes = deque(maxlen=_MEMORY)
+    evaluations = 1
+    while evaluations < most:
+        is_free = (here > 0) | (gradient < 0)
+        free_gradient = np.where(is_free, gradient, 0.0)
+        direction = np.where(is_free, -_apply_two_loop_recursion(changes, free_gradient), 0.0)
+        slope = float(direction @ free_gradient)
+        if slope >= 0:  # what is remembered does not suit the variables that are free
+            changes.clear()
+            direction, slope = -free_gradient, -float(free_gradient @ free_gradient)
+        if slope == 0:
+            break
+        step = 1.0
+        for _ in range(min(_MAX_TRIALS, most - evaluations)):
+            there = np.maximum(here + step * direction, 0.0)
+            new_value, new_gradient = find_value(there)
+            evaluations += 1
+            promised = float(gradient @ (there - here))
+            if new_value <= value + _ENOUGH * promised:
+                break
+            # Where a parabola through what is known has its minimum.
+            rise = new_value - value - promised
+            best = -0.5 * promised / rise if rise > 0 else 0.0
+            step *= min(max(best, _SHORTEST), _LONGEST)
+        else:
+            if not changes:
+                break
+            changes.clear()
+            continue
+        if np.dot(there - here, new_gradient - gradient) > 0:
+            changes.append((there - here, new_gradient - gradient))
+        gain = value - new_value
+        here, value, gradient = there, new_value, new_gradient
+        if gain <= _NO_GAIN * abs(value):
+            break
+    return here
+
+
+def _apply_two_loop_recursion(changes: Changes, gradient: FloatArray) -> FloatArray:
+    """Return the gradient times the inverse of the second derivatives, as far as known."""
+    parts = []
+    result = gradient
+    for moved, turned in reversed(changes):
+        part = float(moved @ result) / float(moved @ turned)
+        result = result - part * turned
+        parts.append(part)
+    if changes:
+        moved, turned = changes[-1]
+        result = result * (float(moved @ turned) / float(turned @ turned))
+    for (moved, turned), part in zip(changes, reversed(parts), strict=True):
+        result = result + (part - float(turned @ result) / float(moved @ turned)) * moved
+    return result

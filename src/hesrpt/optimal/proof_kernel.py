@@ -1,7 +1,8 @@
 """What a job costs at least if servers have a price, proven with rates alone; compiled.
 
-See :mod:`hesrpt.optimal.proven_costs`. Nothing here uses the search for prices. The demand and the
-cheapest cost of work that a speedup computes only suggest where to look.
+See :mod:`hesrpt.optimal.bound_verification`, and :mod:`hesrpt.optimal.earnings` for certificates.
+Nothing here uses the planner or the search for prices. The demand and the cheapest cost of work
+that a speedup computes only suggest where to look.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def prove_costs(
     servers: float,
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     targets: FloatArray,
     costs: FloatArray,
 ) -> None:
@@ -57,7 +59,6 @@ def prove_costs(
         np.empty(most + 1),
         np.empty(most + 1),
     )
-    log_prices = np.log(prices)
     for job in range(sizes.size):
         shape = shapes[shape_of_job[job]]
         weight, target = weights[job], inf if isnan(targets[job]) else targets[job]
@@ -259,43 +260,86 @@ def _bound_profit(
 ) -> float:
     """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if the demand is right.
 
-    It uses only rates. Outside two points of a concave function, the line through them lies above
-    the function. So the lines of the neighbouring intervals bound the function on an interval.
     ``points`` is overwritten.
     """
     # If the true rate may be higher by a part, so may the profit, at a price lower by this part.
     error = _TABLE_ERROR if shape.family == TABLE else _FORMULA_ERROR
     price /= 1 + error
     guess = min(find_demand(shape, corners, price), servers)
-    at, height, lowest, highest = points  # the last two: slopes up to the next point, by rounding
-    bound = 0.0
+    at, rates, lowest, highest = points
     for number in range(_POINTS):
         # The demand, and two points on either side. Some are the same if it is 0 or N.
         side = number - 2.0
         here = guess * (1 + side * _STEP) if guess > 0 else max(side, 0.0) * _FIRST_STEP * servers
-        here = min(here, servers)
-        rate = find_rate(shape, corners, here)
-        at[number], height[number] = here, rate - price * here
-        bound = max(bound, height[number])
+        at[number] = min(here, servers)
+        rates[number] = find_rate(shape, corners, at[number])
+    bound = _bound_by_chords(at, rates, shape.high_rate, servers, price, lowest, highest)
+    bound = min(bound, shape.high_rate) * (1 + error)
+    return bound + (error * _PART_OF_PEAK * shape.high_rate if shape.family == TABLE else 0.0)
+
+
+@compiled
+def bound_profits_by_chords(
+    at: FloatArray,
+    rates: FloatArray,
+    fastest: FloatArray,
+    servers: float,
+    prices: FloatArray,
+    bounds: FloatArray,
+) -> None:
+    """Set a bound on the profit of each job, from its rates at the numbers of servers in its row.
+
+    ``fastest`` are the rates on all servers.
+    """
+    lowest, highest = np.empty(at.shape[1]), np.empty(at.shape[1])
+    for job in range(prices.size):
+        bounds[job] = _bound_by_chords(
+            at[job], rates[job], fastest[job], servers, prices[job], lowest, highest
+        )
+
+
+@compiled
+def _bound_by_chords(
+    at: FloatArray,
+    rates: FloatArray,
+    fastest: float,
+    servers: float,
+    price: float,
+    lowest: FloatArray,
+    highest: FloatArray,
+) -> float:
+    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, from rates at points in rising order.
+
+    Outside two points of a concave function, the chord through them lies above the function. So the
+    chords of the neighbouring intervals bound the function on an interval. ``lowest`` and
+    ``highest`` are overwritten: the slope of each chord, which rounding makes uncertain. That of an
+    empty interval is unknown.
+    """
+    bound, last = 0.0, at.size - 1
+    for number in range(last + 1):
+        height = rates[number] - price * at[number]
+        bound = max(bound, height)
         if number > 0:
             before = number - 1
-            width = here - at[before]
+            width = at[number] - at[before]
             lowest[before], highest[before] = -inf, inf
             if width > 0:
-                slope = (height[number] - height[before]) / width
-                blur = 4 * _ROUNDING * (rate + price * here) / width
+                slope = (height - (rates[before] - price * at[before])) / width
+                blur = 4 * _ROUNDING * (rates[number] + price * at[number]) / width
                 lowest[before], highest[before] = slope - blur, slope + blur
-    last = _POINTS - 1
     if at[0] > 0 and lowest[0] < 0:
-        bound = max(bound, height[0] - lowest[0] * at[0])
+        bound = max(bound, rates[0] - price * at[0] - lowest[0] * at[0])
     if at[last] < servers and highest[last - 1] > 0:
-        bound = max(bound, height[last] + highest[last - 1] * (servers - at[last]))
+        # No job is ever faster than on all servers.
+        beyond = min(rates[last] + highest[last - 1] * (servers - at[last]), fastest)
+        bound = max(bound, beyond - price * at[last])
     for number in range(last):
         width = at[number + 1] - at[number]
         left = highest[number - 1] if number > 0 else inf
         right = lowest[number + 1] if number + 1 < last else -inf
         if width > 0 and left > 0 and right < 0:  # otherwise an end of the interval is highest
-            by_left, by_right = height[number], height[number + 1]
+            by_left = rates[number] - price * at[number]
+            by_right = rates[number + 1] - price * at[number + 1]
             if left < inf and right > -inf:
                 # Where the two lines cross, or at the end that is beyond.
                 along = (by_right - by_left - right * width) / (left - right)
@@ -305,5 +349,4 @@ def _bound_profit(
             else:
                 peak = by_right - right * width
             bound = max(bound, peak)
-    bound = min(bound, shape.high_rate) * (1 + error)
-    return bound + (error * _PART_OF_PEAK * shape.high_rate if shape.family == TABLE else 0.0)
+    return bound

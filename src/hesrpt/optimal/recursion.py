@@ -21,24 +21,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import log_ratio_before, own_share
-from hesrpt.optimal.recursion_kernel_data import (
-    COLUMNS,
-    PRICE,
-    VALUE,
-    Batch,
-    Precision,
-    create_response_sums,
-)
 from hesrpt.speedups import PowerLaw, SpeedupVector
 from hesrpt.speedups.shape_kernel_data import AMDAHL
 
-#: The error of a value is about the square of the first number.
-EXACT = Precision(close=1e-7, exact=1e-14, likely=0.0)
+if TYPE_CHECKING:
+    from hesrpt.optimal.response_kernel import Batch
+
 # At least this many jobs with one Amdahl's law are worth prefix sums of their values …
 _MANY_JOBS = 32
 # … if its serial part is not so small that sums lose too many digits.
@@ -61,11 +55,15 @@ class JobValues:
     @property
     def values(self) -> FloatArray:
         """The value of a unit of each job's work."""
+        from hesrpt.optimal.response_kernel import VALUE
+
         return self.line[:, VALUE]
 
     @property
     def prices(self) -> FloatArray:
         """The price of a server when jobs 0 … k are present, for each k."""
+        from hesrpt.optimal.response_kernel import PRICE
+
         return self.line[:, PRICE]
 
     @cached_property
@@ -96,7 +94,8 @@ def compute_job_values(
 
     The first ``known`` values do not depend on the other jobs and are copied from ``previous``.
     """
-    from hesrpt.optimal.recursion_kernel import copy_values, place_jobs, value_places
+    from hesrpt.optimal.recursion_kernel import EXACT, copy_values, place_jobs, value_places
+    from hesrpt.optimal.response_kernel import COLUMNS, Batch, create_response_sums
 
     jobs = len(weights)
     shared = speedups.shared

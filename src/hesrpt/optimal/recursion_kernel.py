@@ -15,11 +15,11 @@ Jobs are listed from the last to end to the first. A row of ``line`` belongs to 
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.optimal.prefix_sum_kernel import add_to_prefix, respond_by_prefix
-from hesrpt.optimal.recursion_kernel_data import (
+from hesrpt.optimal.response_kernel import (
     CORNERS,
     COVERED,
     FORMULA_POWER,
@@ -33,11 +33,17 @@ from hesrpt.optimal.recursion_kernel_data import (
     VALUE,
     WEIGHT,
     Batch,
-    Precision,
     ResponseSums,
+    add_response,
+    add_to_prefix,
+    covers,
+    find_first_above,
+    place_job,
+    respond_all,
+    respond_by_prefix,
+    respond_together,
+    set_value,
 )
-from hesrpt.optimal.response_kernel import find_first_above, place_job, respond_all, set_value
-from hesrpt.optimal.summed_response_kernel import add_response, covers, respond_together
 from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
 
 # A job with a weight below this fraction of the total weight up to it waits for another job to end.
@@ -56,6 +62,24 @@ _LEAST_PRICE = 1e-40
 FEW_PLACES = 64
 # About what a sum takes, compared with one response.
 _SUMMED_STEPS = 10
+
+
+class Precision(NamedTuple):
+    """How exact values must be.
+
+    A price is good enough if the demand at that price differs from the servers by at most the
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
+    search extrapolates: it takes a value at the next price for granted if the error is likely to be
+    at most the fraction ``likely``.
+    """
+
+    close: float
+    exact: float
+    likely: float
+
+
+#: The error of a value is about the square of the first number.
+EXACT = Precision(close=1e-7, exact=1e-14, likely=0.0)
 
 
 @compiled

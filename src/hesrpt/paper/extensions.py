@@ -1,22 +1,28 @@
-"""Beyond the paper: whole servers, few servers, and speedups that are not power laws."""
+"""Beyond the paper: whole servers, few servers, speedups that are not power laws, and arrivals.
+
+For jobs that arrive over time, policies are compared with each other, and with the best possible.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from math import inf, isfinite
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import FitWarning
+from hesrpt.errors import FitWarning, OverloadWarning
+from hesrpt.optimal.bounds import lower_bound
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
-from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings
+from hesrpt.paper.exhibits import COMPARED_POLICIES, SHAPE, Exhibit, Row, Settings
 from hesrpt.paper.speedup_curves import FittedCurve
 from hesrpt.plotting import paper_figures
-from hesrpt.policies import HeSrpt, PolicyLike
+from hesrpt.policies import HeSrpt, Knee, PolicyLike
 from hesrpt.simulator import simulate
-from hesrpt.speedups import Amdahl, Speedup, fit_power_law
+from hesrpt.simulator.tuning import tune_knee
+from hesrpt.speedups import Amdahl, PowerLaw, Speedup, fit_power_law
 from hesrpt.workload import Workload
 
 #: The number of sets of jobs in these figures.
@@ -174,3 +180,162 @@ def _compare_with_optimum(
 def _get_parameters(jobs: int, servers: float, settings: Settings) -> Row:
     sets = len(settings.get_seeds(SETS))
     return get_parameters(settings) | {"M": jobs, "N": int(servers), "sets": sets}
+
+
+#: Work that arrives per server and unit of time.
+LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+#: The values of p.
+POWERS = (0.5, 0.9)
+SERVERS, STREAMS = 64, 3
+#: KNEE's α is the best one for this many jobs at the start of the first stream.
+TUNED_ON = 4000
+
+
+def simulate_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
+    """Return a row for each policy with its mean flow time, or None if it is overloaded."""
+    streams = [
+        Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed) for seed in seeds
+    ]
+    knee = tune_knee(Knee(), streams[0].head(TUNED_ON), SERVERS, whole=True)
+    rows: list[Row] = []
+    for policy in COMPARED_POLICIES:
+        simulated = knee if policy == "knee" else policy
+        results = [_simulate(simulated, stream) for stream in streams]
+        means = [mean for mean, _ in results]
+        overloaded = any(is_late for _, is_late in results)
+        rows.append(
+            {
+                "p": p,
+                "load": load,
+                "policy": policy,
+                "overloaded": overloaded,
+                "mean_flow_time": None if overloaded else float(np.mean(means)),
+                "lowest_of_streams": None if overloaded else min(means),
+                "highest_of_streams": None if overloaded else max(means),
+                "alpha": knee.alpha if policy == "knee" else None,
+            }
+        )
+    return rows
+
+
+def _simulate(policy: PolicyLike, stream: Workload) -> tuple[float, bool]:
+    """Return the mean flow time, and whether the policy is overloaded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OverloadWarning)  # the rows report overload
+        run = simulate(stream, SERVERS, policy, whole=True)
+    return run.mean_flow_time, run.is_overloaded
+
+
+def exhibit_arrivals(rows: list[Row], settings: Settings) -> Exhibit:
+    """Return the mean flow times of all policies over the load."""
+    ratios = compare_with_best(rows)
+    worst = max(sorted(ratios), key=lambda key: ratios[key])
+    highest = f"{ratios[worst]:.2f}" if isfinite(ratios[worst]) else "infinity (overload)"
+    return Exhibit(
+        name="beyond_arrivals",
+        title="Jobs that arrive over time",
+        sentence=(
+            "If jobs arrive over time, the ratio of heSRPT's mean flow time to that of the best "
+            f"other policy ranges from {min(ratios.values()):.2f} to {highest} (at "
+            f"p = {worst[0]:g}, load {worst[1]:g})."
+        ),
+        figure=paper_figures.draw_flow_times_by_load(rows),
+        rows=rows,
+        parameters={
+            "N": SERVERS,
+            "whole": True,
+            "sizes": "exponential, mean 1",
+            "jobs": settings.stream,
+            "streams": STREAMS,
+            "knee_tuned_on": TUNED_ON,
+            "first_seed": settings.seed,
+        },
+        note=(
+            f"{SERVERS} whole servers, Poisson arrivals, exponential sizes. A dot is the mean over "
+            f"{STREAMS} streams of {settings.stream:,} jobs, and its line spans the streams. The "
+            "load is the work that arrives per server and unit of time. A policy's line ends where "
+            f"the policy is overloaded. KNEE uses the best α for the first {TUNED_ON:,} jobs."
+        ),
+    )
+
+
+def compare_with_best(rows: Sequence[Row]) -> dict[tuple[float, float], float]:
+    """Return heSRPT's mean flow time relative to the best other policy, by p and load.
+
+    The ratio is infinite if only heSRPT is overloaded. Cases in which all others are overloaded are
+    left out.
+    """
+    times: dict[tuple[float, float], dict[str, float]] = {}
+    for row in rows:
+        if not row["overloaded"]:
+            times.setdefault((row["p"], row["load"]), {})[row["policy"]] = row["mean_flow_time"]
+    ratios = {}
+    for key, here in times.items():
+        own = here.pop("hesrpt", inf)
+        if here:
+            ratios[key] = own / min(here.values())
+    return ratios
+
+
+BOUNDED_POLICIES = ("equi", "hesrpt", "srpt", "adaptive")
+BOUNDED_LOADS = (0.3, 0.5, 0.7, 0.9)
+
+
+def count_jobs(settings: Settings) -> int:
+    """Return the number of jobs in a stream: bounds take longer than simulations."""
+    return settings.stream // 50
+
+
+def bound_load(p: float, load: float, jobs: int, seed: int) -> list[Row]:
+    """Return a row for each policy with its mean flow time relative to the bound."""
+    stream = Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed)
+    bound = lower_bound(stream, SERVERS)
+    rows: list[Row] = []
+    for policy in BOUNDED_POLICIES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OverloadWarning)  # the stream is short
+            run = simulate(stream, SERVERS, policy)
+        rows.append(
+            {
+                "p": p,
+                "load": load,
+                "policy": policy,
+                "mean_flow_time": run.mean_flow_time,
+                "lower_bound": bound.mean,
+                "ratio_to_bound": 1 + bound.gap(run),
+            }
+        )
+    return rows
+
+
+def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
+    """Return the ratios of mean flow times to the bound over the load."""
+    worst = {
+        policy: max(row["ratio_to_bound"] for row in rows if row["policy"] == policy)
+        for policy in BOUNDED_POLICIES
+    }
+    return Exhibit(
+        name="beyond_bounds",
+        title="The distance to the best possible",
+        sentence=(
+            "Compared with a bound that no scheduler can beat, even one that knows all arrivals, "
+            f"mean flow time is up to {worst['adaptive'] - 1:.0%} higher under adaptive, "
+            f"{worst['equi'] - 1:.0%} under EQUI, {worst['hesrpt'] - 1:.0%} under heSRPT and "
+            f"{worst['srpt'] - 1:.0%} under SRPT."
+        ),
+        figure=paper_figures.draw_ratios_to_bound(rows),
+        rows=list(rows),
+        parameters={
+            "N": SERVERS,
+            "whole": False,
+            "sizes": "exponential, mean 1",
+            "jobs": count_jobs(settings),
+            "first_seed": settings.seed,
+        },
+        note=(
+            f"{SERVERS} divisible servers, Poisson arrivals, exponential sizes, one stream of "
+            f"{count_jobs(settings):,} jobs for each p and load. The best possible is at least the "
+            "bound, so policies are at most this far from it. Streams are short, and start with an "
+            "empty system, because bounds of long ones take long."
+        ),
+    )

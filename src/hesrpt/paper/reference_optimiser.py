@@ -13,12 +13,15 @@ search does not come close enough to the optimum, it raises an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.speedups import Speedup
+from hesrpt.optimal import closed_form
+from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.workload import Workload
 
 # The relative gap to the optimum to aim at, the largest one to accept, and the growth factor of t.
 _TARGET_GAP, _MAX_GAP, _GROWTH = 1e-10, 3e-7, 20.0
@@ -159,3 +162,32 @@ class _Program:
                 break  # as close as rounding errors allow
             point, value = point + length * step, new
         return point if decrease < _MAX_DECREASE else None
+
+
+class Case:
+    """Random jobs from the largest to the smallest, a random number of servers and a random p."""
+
+    def __init__(self, rng: np.random.Generator, max_jobs: int) -> None:
+        self.jobs = int(rng.integers(2, max_jobs + 1))
+        self.p = float(rng.uniform(0.05, 0.9))
+        self.servers = float(np.exp(rng.uniform(0, 14)))
+        self.sizes: FloatArray = -np.sort(-(rng.pareto(1.5, self.jobs) + 1))
+
+    @property
+    def workload(self) -> Workload:
+        """The jobs as a workload."""
+        return Workload(self.sizes, PowerLaw(self.p))
+
+    @property
+    def total_flow_time(self) -> float:
+        """The optimal total flow time by the paper's formula."""
+        return closed_form.total_flow_time(self.sizes, self.servers, self.p)
+
+
+def generate_cases(
+    seed: int, count: int, max_jobs: int
+) -> Iterator[tuple[Case, np.random.Generator]]:
+    """Yield random cases, each with the generator that draws further random values."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield Case(rng, max_jobs), rng

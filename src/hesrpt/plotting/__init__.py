@@ -4,9 +4,8 @@ Titles and colours of policies, fonts, axes and legends are defined in ``style``
 """
 
 from hesrpt.plotting.comparisons import draw_advantages, draw_comparison
-from hesrpt.plotting.saving import check_figure_path, save_figure
 from hesrpt.plotting.schedules import draw_schedule
-from hesrpt.plotting.style import get_style, get_styles
+from hesrpt.plotting.style import check_figure_path, get_style, get_styles, save_figure
 
 __all__ = [
     "check_figure_path",

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from hesrpt.arrays import FloatArray
-from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,
     REFERENCE_COLOUR,
+    Figure,
     add_legend_below,
     format_ratio,
     get_style,

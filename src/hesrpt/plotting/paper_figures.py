@@ -13,11 +13,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,
     REFERENCE_COLOUR,
+    Figure,
     Style,
     add_legend_below,
     align_crowded_labels,

@@ -11,8 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.plotting.saving import Figure
-from hesrpt.plotting.style import FULL_WIDTH, escape_text, with_house_style
+from hesrpt.plotting.style import FULL_WIDTH, Figure, escape_text, with_house_style
 from hesrpt.schedule import Schedule
 from hesrpt.units import choose_time_unit, format_count, format_duration
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     REFERENCE_COLOUR,
+    Figure,
     add_legend_below,
     get_style,
     use_log_scale,
@@ -41,7 +41,9 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
         axes.set_ylabel("")
     _annotate(panels[0])
     add_legend_below(figure, panels[0])
-    figure.suptitle(f"Assumed unless varied: {sensitivity.study.assumption.text}", wrap=True)
+    figure.suptitle(
+        f"Assumed unless varied: {sensitivity.study.options.assumption.text}", wrap=True
+    )
     return figure
 
 
@@ -63,7 +65,7 @@ def draw_fractions(sweep: FractionSweep) -> Figure:
     _plot_means(left, sweep)
     _plot_who_gains(right, sweep)
     add_legend_below(figure, left)
-    figure.suptitle(f"Assumed: {sweep.study.assumption.text}", wrap=True)
+    figure.suptitle(f"Assumed: {sweep.study.options.assumption.text}", wrap=True)
     return figure
 
 

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from hesrpt.arrays import FloatArray
-from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,
+    Figure,
     add_legend_below,
     escape_text,
     with_house_style,

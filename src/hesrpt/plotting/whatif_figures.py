@@ -7,20 +7,26 @@ ones. So their text has the same size everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.plotting.saving import Figure
-from hesrpt.plotting.style import FULL_WIDTH, add_legend_below, with_house_style
-from hesrpt.plotting.whatif_panels import (
-    plot_flow_times,
-    plot_jobs,
-    plot_rhythm,
-    plot_servers,
-    plot_size_classes,
+from hesrpt.plotting.style import (
+    FULL_WIDTH,
+    Figure,
+    add_legend_below,
+    get_style,
+    use_log_scale,
+    with_house_style,
 )
+from hesrpt.simulator import Simulation
+from hesrpt.traces.trace import RECORDED
+from hesrpt.units import DAY, HOUR, choose_time_unit, format_duration
 
 if TYPE_CHECKING:
     from hesrpt.whatif import Study
@@ -85,3 +91,195 @@ def draw_panel(plot: Callable[[Axes], None]) -> Figure:
     plot(axes)
     add_legend_below(figure, axes, most_columns=3)
     return figure
+
+
+# Curves are drawn through this many points, with this many markers.
+_POINTS, _MARKERS = 600, 8
+# The number of jobs is averaged over this many intervals: more would hide each other.
+_INTERVALS = 80
+# Tick labels of a time axis, by seconds.
+_TIME_LABELS = {
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3600: "1 h",
+    36000: "10 h",
+    345600: "4 d",
+    2592000: "30 d",
+    31536000: "1 y",
+}
+_DASHES: dict[str, Any] = {"easy": "--", "moldable": (0, (1, 1.2)), "fcfs": (0, (5, 1, 1, 1))}
+
+
+def plot_flow_times(axes: Axes, study: Study) -> None:
+    """Plot the fraction of jobs whose flow time is at most t, over t."""
+    parts = np.linspace(0, 1, _POINTS)
+    for place, policy in enumerate(study.shown_policies):
+        run = study.runs[policy]
+        times = np.maximum(np.quantile(run.flow_times, parts), min(_TIME_LABELS))
+        axes.plot(times, parts, **_choose_line(policy, place))
+    axes.set(xscale="log", xlabel="flow time t", ylabel="fraction of jobs with flow time ≤ t")
+    low, high = axes.get_xlim()
+    shown = [seconds for seconds in _TIME_LABELS if low <= seconds <= high]
+    axes.set_xticks(shown, [_TIME_LABELS[seconds] for seconds in shown])
+    axes.set_xticks([], minor=True)
+    axes.set_ylim(0, 1)
+
+
+def plot_jobs(axes: Axes, study: Study) -> None:
+    """Plot the number of jobs in the system over time, averaged over equal intervals."""
+    shown = study.shown_policies
+    end = max(study.runs[policy].makespan for policy in shown)
+    borders = np.linspace(0, end, _INTERVALS + 1)
+    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
+    submitted = _sum_elapsed(study.trace.submit_times, borders)
+    for place, policy in enumerate(shown):
+        ended = _sum_elapsed(study.runs[policy].completion_times, borders)
+        present = np.diff(submitted - ended) / np.diff(borders)
+        axes.plot(middles, present, **_choose_line(policy, place, _INTERVALS))
+    axes.set_xlim(*place_in_time(study, np.array([0.0, end])))
+    interval = format_duration(end / _INTERVALS)
+    axes.set_ylabel(f"jobs in the system\n(averages of {interval})")
+    axes.set_ylim(bottom=0)
+    label_time(axes, study)
+
+
+def plot_servers(axes: Axes, study: Study, policy: str) -> None:
+    """Plot the number of servers in use over time, under one policy."""
+    times, used = _average_servers(study.runs[policy])
+    style = get_style(policy)
+    axes.fill_between(
+        place_in_time(study, times), used, step="mid", color=style.colour, linewidth=0
+    )
+    axes.set_title(style.title, loc="left")
+    axes.set_ylabel("servers in use")
+    axes.set_ylim(0, study.servers)
+    axes.set_yticks([0, study.servers / 2, study.servers])
+    end = max(run.makespan for run in study.runs.values())
+    axes.set_xlim(*place_in_time(study, np.array([0.0, end])))
+    label_time(axes, study)
+
+
+def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
+    """Plot the mean flow time or the mean slowdown of each class of job sizes, as dots."""
+    rows, policies = study.rows_by_size(), study.shown_policies
+    divisor = HOUR if metric == "mean_flow_time" else 1.0
+    for place, policy in enumerate(policies):
+        offset = 0.6 * ((place + 0.5) / len(policies) - 0.5)
+        axes.plot(
+            np.arange(len(rows)) + offset,
+            [row[metric][policy] / divisor for row in rows],
+            **get_style(policy).line_options
+            | {"linestyle": "none", "markersize": 6, "markeredgewidth": 1.5},
+        )
+    titles = [row["group"].removeprefix("the ").replace(" ", "\n", 1) for row in rows]
+    axes.set_xticks(range(len(rows)), titles)
+    for border in range(1, len(rows)):
+        axes.axvline(border - 0.5, color="#CCCCCC", linewidth=0.8)
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(-0.5, len(rows) - 0.5)
+    use_log_scale(axes)
+    axes.set_ylabel("mean flow time (h)" if metric == "mean_flow_time" else "mean slowdown")
+
+
+def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
+    """Plot submissions as bars and mean flow times as lines, by hour of the day or of the week."""
+    period, slots = (7 * DAY, 7) if is_weekly else (DAY, 24)
+    since = study.trace.submit_times + _seconds_into_week(study)
+    slot = (since % period // (period / slots)).astype(np.int64)
+    counts = np.bincount(slot, minlength=slots)
+    cycles = float(study.trace.submit_times[-1]) / period
+    middles = np.arange(slots) if is_weekly else np.arange(slots) + 0.5
+    axes.bar(middles, counts / cycles, width=0.9, color="#D5DCE4", label="jobs submitted (left)")
+    axes.set_ylabel("jobs submitted " + ("per day" if is_weekly else "per hour"))
+    axes.grid(visible=False)
+    times = axes.twinx()
+    unit = choose_time_unit(max(run.mean_flow_time for run in study.runs.values()))
+    for policy in _select_for_rhythm(study):
+        total = np.bincount(slot, weights=study.runs[policy].flow_times, minlength=slots)
+        means = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+        options = get_style(policy).line_options | {"linestyle": _DASHES.get(policy, "-")}
+        times.plot(middles, means / unit.seconds, **options)
+    times.set_ylim(bottom=0)
+    times.set_ylabel(f"mean flow time ({unit.symbol})")
+    times.spines["right"].set_visible(True)
+    has_date = study.trace.start_date is not None
+    if is_weekly:
+        days = ("Mon Tue Wed Thu Fri Sat Sun" if has_date else "1 2 3 4 5 6 7").split()
+        axes.set_xticks(range(7), days)
+        axes.set_xlabel("day of submission" if has_date else "day of a week since the start")
+    else:
+        axes.set_xticks([0, 6, 12, 18, 24])
+        label = f"hour of submission{_name_zone(study)}"
+        axes.set_xlabel(label if has_date else "hour of a day since the start")
+
+
+def place_in_time(study: Study, times: FloatArray) -> FloatArray:
+    """Return the places of times on an axis: of dates, or of times since the start of the trace."""
+    start = study.trace.start_date
+    if start is None:
+        return times / choose_time_unit(float(study.trace.submit_times[-1])).seconds
+    # Matplotlib counts dates in days since 1970.
+    first = (start.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+    return (first + times) / DAY
+
+
+def label_time(axes: Axes, study: Study) -> None:
+    """Label an axis of time."""
+    if study.trace.start_date is None:
+        unit = choose_time_unit(float(study.trace.submit_times[-1]))
+        axes.set_xlabel(f"time since the start of the trace ({unit.symbol})")
+        return
+    locator = AutoDateLocator(minticks=2, maxticks=7)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
+    axes.set_xlabel(f"date{_name_zone(study)}")
+
+
+def _name_zone(study: Study) -> str:
+    start = study.trace.start_date
+    return " (UTC)" if start is not None and start.tzinfo is UTC else ""
+
+
+def _choose_line(policy: str, place: int, points: int = _POINTS) -> dict[str, Any]:
+    """Return the look of a curve: markers of different curves are at different places."""
+    style = get_style(policy)
+    every = points // _MARKERS
+    options = style.line_options | {"markevery": (place * every // 5, every)}
+    if policy == RECORDED:
+        return options | {"marker": None}
+    return options | {"linestyle": _DASHES.get(policy, style.line)}
+
+
+def _select_for_rhythm(study: Study) -> list[str]:
+    """Return the rigid policy and the best one: more lines would hide the bars."""
+    return [policy for policy in ("easy", study.headline_policy) if policy in study.runs]
+
+
+def _seconds_into_week(study: Study) -> float:
+    """Return how many seconds before the start of the trace its week began, if that is known."""
+    start = study.trace.start_date
+    if start is None:
+        return 0.0
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    return start.weekday() * DAY + (start - midnight).total_seconds()
+
+
+def _sum_elapsed(events: FloatArray, times: FloatArray) -> FloatArray:
+    """Return the time since each event, summed over the events so far, at each of these times."""
+    events = np.sort(events)
+    number = np.searchsorted(events, times, side="right")
+    return number * times - np.concatenate(([0.0], np.cumsum(events)))[number]
+
+
+def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
+    """Return the middles of equal intervals, and the mean number of servers in use in each."""
+    ends = run.timeline.ends
+    busy = np.concatenate(
+        ([0.0], np.cumsum(np.diff(ends, prepend=0.0) * run.timeline.total_servers()))
+    )
+    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
+    at_borders = np.interp(borders, np.concatenate(([0.0], ends)), busy)
+    return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)

@@ -19,8 +19,8 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import create_record
 from hesrpt.errors import InputError, PolicyError
 from hesrpt.objectives import weight_of_each_job
-from hesrpt.optimal.recursion import EXACT
-from hesrpt.optimal.recursion_kernel_data import COLUMNS
+from hesrpt.optimal.recursion_kernel import EXACT
+from hesrpt.optimal.response_kernel import COLUMNS
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import (
     RankedPolicy,

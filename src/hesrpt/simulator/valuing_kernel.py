@@ -14,16 +14,15 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
-from hesrpt.optimal.recursion_kernel import value_place
-from hesrpt.optimal.recursion_kernel_data import (
+from hesrpt.optimal.recursion_kernel import Precision, value_place
+from hesrpt.optimal.response_kernel import (
     PREFIX_COLUMNS,
     PRICE,
     WEIGHT,
     Batch,
-    Precision,
     ResponseSums,
+    place_job,
 )
-from hesrpt.optimal.response_kernel import place_job
 from hesrpt.simulator.sharing_kernel import JobFacts
 from hesrpt.speedups.shape_kernel_data import Shapes
 

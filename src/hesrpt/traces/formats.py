@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import Block, describe_source, read_pieces, split_blocks
-from hesrpt.traces import batsim, delimited, elastisim, philly, sacct, sacct_json, swf
+from hesrpt.traces import batsim, elastisim, philly, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.columns import check_columns
 from hesrpt.traces.json_jobs import is_json, parse_document
 from hesrpt.traces.trace import Trace
 from hesrpt.validation import check_choice, shorten
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,13 @@ class JsonFormat:
 FORMATS: dict[str, TextFormat | JsonFormat] = {
     "swf": TextFormat("Standard Workload Format", swf.is_swf, swf.read_swf),
     "sacct": TextFormat("sacct --parsable2", sacct.is_sacct, sacct.read_sacct),
-    "sacct-json": JsonFormat("sacct --json", sacct_json.is_sacct_json, sacct_json.read_sacct_json),
+    "sacct-json": JsonFormat("sacct --json", sacct.is_sacct_json, sacct.read_sacct_json),
     "batsim": JsonFormat("a workload of Batsim", batsim.is_batsim, batsim.read_batsim),
     "elastisim": JsonFormat(
         "a workload of ElastiSim", elastisim.is_elastisim, elastisim.read_elastisim
     ),
     "philly": JsonFormat("Philly's job log", philly.is_philly, philly.read_philly),
-    "csv": TextFormat("a table with a header", delimited.is_delimited, delimited.read_delimited),
+    "csv": TextFormat("a table with a header", table.is_delimited, table.read_delimited),
 }
 
 
@@ -92,31 +96,55 @@ def read_trace(
     columns = columns or {}
     check_columns(columns)
     builder = TraceBuilder(describe_source(path), strict, tuple(labels))
-    with closing(read_pieces(path)) as pieces:
-        start = b""
-        while not start.strip() and (piece := next(pieces, b"")):
-            start += piece
-        pieces_again = chain([start], pieces)
-        if format is None and is_json(start):
-            return _read_json(pieces_again, builder, columns)
-        if format == "sacct" and is_json(start):
-            format = "sacct-json"  # noqa: A001
-        if format is not None and isinstance(known := FORMATS[format], JsonFormat):
-            document = parse_document(pieces_again, builder.source)
-            if not known.recognises(document):
-                raise InputError(
-                    f"must be that of {builder.source}, got {format!r} ({known.title}); "
-                    f"{_describe_document(document)}",
-                    argument="format",
-                )
-            return known.read(document, builder, columns)
-        blocks = split_blocks(pieces_again, builder.source, progress)
-        first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
-        if first is None:
-            raise InputError(f"{builder.source}: is empty; a trace was expected")
-        line = next(filter(str.strip, first.lines))
-        text_format = FORMATS[format] if format is not None else _recognise_text(line)
-        return text_format.read(chain([first], blocks), builder, columns)
+    digest = sha256()
+    with closing(_hash_pieces(read_pieces(path), digest)) as pieces:
+        trace = _read(pieces, builder, format, columns, progress)
+        for _ in pieces:  # whatever the reader has left
+            pass
+    return replace(trace, sha256=digest.hexdigest())
+
+
+def _hash_pieces(
+    pieces: Generator[bytes, None, None], digest: Hash
+) -> Generator[bytes, None, None]:
+    """Yield pieces after adding them to a digest."""
+    with closing(pieces):
+        for piece in pieces:
+            digest.update(piece)
+            yield piece
+
+
+def _read(
+    pieces: Iterator[bytes],
+    builder: TraceBuilder,
+    format: str | None,  # noqa: A002
+    columns: Mapping[str, str],
+    progress: Callable[[int], None] | None,
+) -> Trace:
+    start = b""
+    while not start.strip() and (piece := next(pieces, b"")):
+        start += piece
+    pieces_again = chain([start], pieces)
+    if format is None and is_json(start):
+        return _read_json(pieces_again, builder, columns)
+    if format == "sacct" and is_json(start):
+        format = "sacct-json"  # noqa: A001
+    if format is not None and isinstance(known := FORMATS[format], JsonFormat):
+        document = parse_document(pieces_again, builder.source)
+        if not known.recognises(document):
+            raise InputError(
+                f"must be that of {builder.source}, got {format!r} ({known.title}); "
+                f"{_describe_document(document)}",
+                argument="format",
+            )
+        return known.read(document, builder, columns)
+    blocks = split_blocks(pieces_again, builder.source, progress)
+    first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
+    if first is None:
+        raise InputError(f"{builder.source}: is empty; a trace was expected")
+    line = next(filter(str.strip, first.lines))
+    text_format = FORMATS[format] if format is not None else _recognise_text(line)
+    return text_format.read(chain([first], blocks), builder, columns)
 
 
 def _read_json(pieces: Iterable[bytes], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:

@@ -9,10 +9,8 @@ from itertools import chain
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.traces.building import TraceBuilder
+from hesrpt.traces.building import Cells, JobParser, JobTexts, TraceBuilder, join_components
 from hesrpt.traces.columns import COLUMNS
-from hesrpt.traces.components import join_components
-from hesrpt.traces.job_cells import Cells, JobParser, JobTexts
 from hesrpt.validation import shorten
 
 #: A document that is longer than this is refused: it would need several times as much memory.

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hesrpt.traces.building import TraceBuilder
+from hesrpt.traces.building import Cells, TraceBuilder
 from hesrpt.traces.cells import parse_times
 from hesrpt.traces.columns import refuse_columns
-from hesrpt.traces.job_cells import Cells
 from hesrpt.traces.json_jobs import (
     JsonJob,
     add_jobs,

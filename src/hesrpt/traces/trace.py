@@ -47,6 +47,8 @@ class Trace:
     dropped: Mapping[str, int]
     #: Sentences on what the reader assumed.
     notes: tuple[str, ...] = ()
+    #: The SHA-256 digest of the file that was read, after decompression; empty if there was none.
+    sha256: str = ""
 
     def __len__(self) -> int:
         return len(self.submit_times)

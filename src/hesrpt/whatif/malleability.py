@@ -2,19 +2,26 @@
 
 Jobs or users are put into a random order, and the first ones are malleable. So a larger fraction
 contains the jobs of a smaller one, and both can be compared.
+
+Conditions such as ``servers >= 8 and user in ("ann", "bob")`` have the syntax of Python, but only
+numbers, texts, names of columns, arithmetic, comparisons, and, or and not. They are read as a
+syntax tree and never run as code.
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.traces import Trace
-from hesrpt.whatif.job_conditions import JobCondition, parse_condition, refuse
 
 #: What a fraction can be a fraction of.
 COUNTED = ("jobs", "users", "server-hours")
@@ -137,3 +144,187 @@ def _count_first(amounts: FloatArray, fraction: float) -> int:
     """Return how many amounts, from the first on, have the sum nearest to a fraction of all."""
     sums = np.concatenate(([0.0], np.cumsum(amounts)))
     return int(np.argmin(np.abs(sums - fraction * sums[-1])))
+
+
+#: The names of columns that all traces have; others are labels (:attr:`Trace.labels`).
+KNOWN_COLUMNS = ("servers", "runtime", "estimate", "submit", "name", "user")
+_TRUE, _FALSE = ("1", "true", "yes", "y", "t"), ("0", "false", "no", "n", "f", "")
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+@dataclass(frozen=True)
+class JobCondition:
+    """A condition on jobs."""
+
+    text: str
+    tree: ast.expr
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of columns in the condition."""
+        names = (node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of them that must be read as labels."""
+        return tuple(name for name in self.columns if name not in KNOWN_COLUMNS)
+
+    def test(self, trace: Trace) -> BoolArray:
+        """Return which jobs meet the condition."""
+        evaluator = _Evaluator(self.text, trace)
+        return evaluator.decide(self.tree)
+
+
+def parse_condition(text: str) -> JobCondition:
+    """Return the condition that a text describes.
+
+    >>> parse_condition("servers >= 8 and not elastic").labels
+    ('elastic',)
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        refuse(text)
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            refuse(text)
+    return JobCondition(text.strip(), tree)
+
+
+_ALLOWED = (
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.In, ast.NotIn),
+    *(*_COMPARISONS, ast.BinOp, *_ARITHMETIC),
+    *(ast.Name, ast.Load, ast.Constant, ast.Tuple, ast.List, ast.Set),
+)
+
+
+def refuse(text: str, reason: str = "") -> NoReturn:
+    """Raise an error that says what was expected."""
+    raise InputError(
+        "must be a fraction (0.3), a fraction of jobs, users or server-hours (0.3 of users), a "
+        "column, or a condition such as 'servers >= 8 and runtime > 3600'"
+        f"; got {text!r}{reason and f': {reason}'}",
+        argument="malleable",
+    )
+
+
+class _Evaluator:
+    """Evaluates the parts of a condition for all jobs of a trace at once."""
+
+    def __init__(self, text: str, trace: Trace) -> None:
+        self.text, self.trace = text, trace
+
+    def decide(self, node: ast.expr) -> BoolArray:
+        """Return for which jobs a part of the condition is true."""
+        if isinstance(node, ast.BoolOp):
+            combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            decided: BoolArray = combine.reduce([self.decide(value) for value in node.values])
+            return decided
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return ~self.decide(node.operand)
+        if isinstance(node, ast.Compare):
+            return self._compare(node)
+        if isinstance(node, ast.Name):
+            return self._read_flags(node.id)
+        refuse(self.text, f"{ast.unparse(node)} is neither true nor false")
+
+    def _compare(self, node: ast.Compare) -> BoolArray:
+        result = np.ones(len(self.trace), dtype=np.bool_)
+        left = node.left
+        for comparison, right in zip(node.ops, node.comparators, strict=True):
+            if isinstance(comparison, ast.In | ast.NotIn):
+                if not isinstance(right, ast.Tuple | ast.List | ast.Set):
+                    refuse(self.text, f"{ast.unparse(right)} is not a list")
+                found = np.zeros(len(self.trace), dtype=np.bool_)
+                for element in right.elts:
+                    found |= self._apply(operator.eq, left, element)
+                result &= found if isinstance(comparison, ast.In) else ~found
+            else:
+                result &= self._apply(_COMPARISONS[type(comparison)], left, right)
+            left = right
+        return result
+
+    def _apply(self, compare: Callable[[Any, Any], Any], left: ast.expr, right: ast.expr) -> Any:
+        first, second = self._evaluate(left), self._evaluate(right)
+        if _is_text(first) != _is_text(second):
+            # A label that is compared with a number must contain numbers.
+            first, second = (
+                self._convert(value, node) if _is_text(value) else value
+                for value, node in ((first, left), (second, right))
+            )
+        with np.errstate(invalid="ignore"):
+            return np.broadcast_to(compare(first, second), len(self.trace))
+
+    def _evaluate(self, node: ast.expr) -> Any:
+        """Return numbers or texts: one for each job, or one for all."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
+            return np.asarray(node.value)
+        if isinstance(node, ast.Name):
+            return self._read_column(node.id)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self._evaluate_number(node.operand)
+        if isinstance(node, ast.BinOp):
+            combine = _ARITHMETIC[type(node.op)]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return combine(self._evaluate_number(node.left), self._evaluate_number(node.right))
+        refuse(self.text, f"{ast.unparse(node)} is not a number, a text or a column")
+
+    def _evaluate_number(self, node: ast.expr) -> Any:
+        value = self._evaluate(node)
+        return self._convert(value, node) if _is_text(value) else value
+
+    def _convert(self, texts: Any, node: ast.expr) -> Any:
+        """Return the numbers in texts, NaN where they are empty."""
+        try:
+            return np.where(texts == "", "nan", texts).astype(np.float64)
+        except ValueError:
+            refuse(self.text, f"{ast.unparse(node)} does not contain numbers only")
+
+    def _read_column(self, name: str) -> Any:
+        trace = self.trace
+        match name:
+            case "servers":
+                return trace.servers
+            case "runtime":
+                return trace.runtimes
+            case "estimate":
+                return trace.estimates
+            case "submit":
+                return trace.submit_times
+            case "name":
+                return np.array(trace.names)
+        if name not in trace.labels:
+            columns = ", ".join([*KNOWN_COLUMNS[:-1], *trace.labels])
+            refuse(self.text, f"{trace.source} has no column {name!r} among {columns}")
+        return trace.labels[name]
+
+    def _read_flags(self, name: str) -> BoolArray:
+        """Return the jobs for which a column says yes."""
+        column = self._read_column(name)
+        if not _is_text(column):
+            refuse(self.text, f"{name} is a number, neither true nor false")
+        flags = np.char.lower(column)
+        is_true = np.isin(flags, _TRUE)
+        unclear = ~is_true & ~np.isin(flags, _FALSE)
+        if unclear.any():
+            value = str(column[int(np.argmax(unclear))])
+            refuse(self.text, f"the column {name} must have true or false, got {value!r}")
+        return is_true
+
+
+def _is_text(value: Any) -> bool:
+    return bool(np.asarray(value).dtype.kind == "U")

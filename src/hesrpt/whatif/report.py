@@ -5,32 +5,50 @@ The page is made from ``templates/``: ``report.html`` includes one template for 
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.files import write_text
+from hesrpt.plotting import sensitivity_figures, whatif_figures
 from hesrpt.policies.registry import get_title
-from hesrpt.units import format_count, format_duration, format_number
-from hesrpt.whatif.conditions import OMISSIONS, list_conditions
+from hesrpt.units import DAY, format_count, format_duration, format_number
 from hesrpt.whatif.headline import choose_headline
-from hesrpt.whatif.report_figures import embed_figures
+from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
-def write_report(study: Study, path: str | Path, variations: Variations | None = None) -> None:
+def write_report(
+    study: Study,
+    path: str | Path,
+    variations: Variations | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
     """Write the report of a study atomically, with the variations that were asked for."""
-    write_text(path, render_report(study, variations))
+    write_text(path, render_report(study, variations, provenance))
 
 
-def render_report(study: Study, variations: Variations | None = None) -> str:
-    """Return the report of a study as HTML."""
+def render_report(
+    study: Study,
+    variations: Variations | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the report of a study as HTML.
+
+    ``provenance`` says what the command line knows of it: the command, its options and the date.
+    """
     variations = variations or Variations()
     environment = Environment(
         loader=PackageLoader("hesrpt", "whatif/templates"),
@@ -44,6 +62,7 @@ def render_report(study: Study, variations: Variations | None = None) -> str:
         "count": format_count,
         "duration": format_duration,
         "number": format_number,
+        "option": _format_option,
         "percent": "{:.0%}".format,
         "sentence": _write_sentence,
         "title_of": get_title,
@@ -63,8 +82,24 @@ def render_report(study: Study, variations: Variations | None = None) -> str:
         omissions=OMISSIONS,
         figures=embed_figures(study, variations),
         infinity=inf,
-        version=__version__,
+        provenance=provenance or _describe_provenance(study),
     )
+
+
+def _describe_provenance(study: Study) -> dict[str, Any]:
+    """Return what a study knows of how it was made."""
+    return {
+        "options": study.options.as_json(),
+        "versions": {"hesrpt": __version__},
+        "sha256": {study.trace.source: study.trace.sha256} if study.trace.sha256 else {},
+    }
+
+
+def _format_option(value: object) -> str:
+    """Return the value of an option as people write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "default", True: "yes", False: "no"}[value]
+    return ", ".join(value) if isinstance(value, list) else f"{value}"
 
 
 def _write_sentence(text: str) -> str:
@@ -80,3 +115,152 @@ def _list_dates(study: Study) -> list[str]:
         return []
     last = first + timedelta(seconds=float(study.trace.submit_times[-1]))
     return [f"{date.day} {date:%B %Y}" for date in (first, last)]
+
+
+# Matplotlib would write web addresses into this metadata.
+_OMITTED_METADATA = ("Date", "Creator", "Format", "Type")
+# A rhythm is shown if the trace has at least this many periods.
+_MIN_PERIODS = 2
+
+
+def embed_figures(study: Study, variations: Variations) -> dict[str, list[Markup]]:
+    """Return the figures of each section of the report."""
+    flow, slowdown = "mean_flow_time", "mean_slowdown"
+    figures = {
+        "overview": [
+            _embed("Distribution of flow times", whatif_figures.draw_flow_times(study)),
+            _embed("Jobs in the system over time", whatif_figures.draw_jobs_over_time(study)),
+        ],
+        "by_size": [
+            _embed("Mean flow times by size", whatif_figures.draw_size_classes(study, flow)),
+            _embed("Mean slowdowns by size", whatif_figures.draw_size_classes(study, slowdown)),
+        ],
+        "rhythm": _draw_rhythms(study),
+        "servers": [
+            _embed(f"Servers in use under {get_title(policy)}", figure)
+            for policy in study.shown_policies
+            if (figure := whatif_figures.draw_servers_over_time(study, policy)) is not None
+        ],
+        "fractions": [],
+        "sensitivity": [],
+    }
+    if variations.fractions is not None:
+        draw: dict[str, Callable[..., Figure]] = {
+            "Mean flow time over the malleable fraction": sensitivity_figures.draw_fraction_means,
+            "Who gains over the malleable fraction": sensitivity_figures.draw_fraction_gains,
+        }
+        figures["fractions"] = [
+            _embed(title, function(variations.fractions)) for title, function in draw.items()
+        ]
+    if variations.sensitivity is not None:
+        figures["sensitivity"] = [
+            _embed(
+                f"Sensitivity to {parameter.replace('_', ' ')}",
+                sensitivity_figures.draw_sensitivity_to(variations.sensitivity, parameter),
+            )
+            for parameter in sensitivity_figures.SWEEP_LABELS
+        ]
+    return figures
+
+
+def _draw_rhythms(study: Study) -> list[Markup]:
+    """Return the daily and the weekly rhythm, if the trace is long enough."""
+    span = float(study.trace.submit_times[-1])
+    rhythms = []
+    if span >= _MIN_PERIODS * DAY:
+        rhythms.append(_embed("Daily rhythm", whatif_figures.draw_rhythm(study)))
+    if span >= _MIN_PERIODS * 7 * DAY:
+        rhythms.append(_embed("Weekly rhythm", whatif_figures.draw_rhythm(study, is_weekly=True)))
+    return rhythms
+
+
+def _embed(title: str, figure: Figure) -> Markup:
+    """Return a figure as an SVG element."""
+    text = io.StringIO()
+    # The salt keeps the ids of the figures in one page apart.
+    with rc_context({"svg.hashsalt": title, "svg.fonttype": "path"}):
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(_OMITTED_METADATA))
+    svg = text.getvalue()
+    return Markup('<figure role="img" aria-label="{}">{}</figure>').format(
+        title, Markup(svg[svg.index("<svg") :])
+    )
+
+
+#: What a study does not model, as sentences without an initial capital or a full stop.
+OMISSIONS = (
+    "where jobs run: any servers are as good as any others, so there is no fragmentation, no "
+    "topology and no difference between nodes, and memory, licences and input and output are never "
+    "scarce",
+    "how sites rank jobs: no priorities, fair shares, partitions, reservations or limits per user; "
+    "rigid policies serve jobs in the order of submission, apart from backfilling",
+    "failures and maintenance, and jobs that wait for other jobs",
+    "how users react: they submit the same jobs at the same times, even if earlier jobs end "
+    "sooner, and ask for the same servers, even if asking for fewer would be better for them",
+    "what it costs to make a job malleable, and energy",
+    "jobs in the machine when the trace starts: a replay starts with an empty machine",
+)
+
+
+def list_conditions(study: Study) -> list[str]:
+    """Return sentences on what would have to be true, without initial capitals or full stops."""
+    return [
+        f"jobs speed up as assumed: {study.options.assumption.text}; the trace does not record "
+        "this. A job that ran for r seconds on q servers has size r·s(q), so on q servers it again "
+        "takes r seconds",
+        *_describe_reach(study),
+        _describe_malleability(study),
+        _describe_resizes(study),
+        _describe_knowledge(study),
+    ]
+
+
+def _describe_reach(study: Study) -> list[str]:
+    best, extrapolation = study.headline_policy, study.extrapolation
+    if best is None or extrapolation is None or best not in extrapolation.beyond_request:
+        return []
+    part = extrapolation.beyond_request[best]
+    if part == 0:
+        return []
+    return [
+        f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "
+        "server time is on servers beyond what the jobs had asked for"
+    ]
+
+
+def _describe_malleability(study: Study) -> str:
+    anywhere = "can run on any whole number of servers up to its limit, anywhere on the machine"
+    if study.options.malleable.is_everything:
+        return f"every job {anywhere}"
+    jobs, hours = measure_parts(study.trace, study.is_malleable)
+    return (
+        f"{study.options.malleable.describe()} ({jobs:.0%} of the jobs, {hours:.0%} of the "
+        f"server-hours) are malleable: each of them {anywhere}"
+    )
+
+
+def _describe_resizes(study: Study) -> str:
+    cost = "costs nothing"
+    if study.options.resize_cost > 0:
+        cost = f"stops it for {study.options.resize_cost:g} s, and costs nothing else"
+    text = f"a malleable job can be resized at any moment, down to no server, and that {cost}"
+    best = study.headline_policy
+    row = next((row for row in study.rows() if row["policy"] == best), None)
+    if row is None or row["resizes_per_job"] is None:
+        return text
+    return f"{text}; {get_title(row['policy'])} does it {row['resizes_per_job']:.1f} times per job"
+
+
+def _describe_knowledge(study: Study) -> str:
+    if study.headline_policy == "equi":
+        return "no sizes need be known: EQUI, which is best here, does not use them"
+    if study.options.sizes == "estimates":
+        return (
+            "users estimate as well as they did, and the system sees what fraction of a malleable "
+            "job is done"
+        )
+    if (error := study.options.size_error) > 0:
+        return f"sizes are known with an error of exp({error:g} Z), Z standard normal"
+    return (
+        "the system knows the size of a malleable job when it is submitted (EQUI does not need "
+        "to; --sizes estimates shows what users' estimates are good for)"
+    )

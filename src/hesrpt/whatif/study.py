@@ -1,4 +1,4 @@
-"""Replaying the jobs of a trace under rigid and malleable policies."""
+"""Replaying the jobs of a trace under rigid and malleable policies, beside what it records."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import Moldable, RigidDiscipline, get_policy
 from hesrpt.simulator.replications import Replication, run_with_bounds
+from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
-from hesrpt.validation import check_choice, check_flag, check_whole_number
-from hesrpt.whatif.assumptions import Assumption, assume_speedup
+from hesrpt.units import format_count
+from hesrpt.validation import check_whole_number
+from hesrpt.whatif.assumptions import Assumption
 from hesrpt.whatif.extrapolation import (
     OTHER_LIMITS,
     OtherLimit,
@@ -23,39 +25,16 @@ from hesrpt.whatif.extrapolation import (
 )
 from hesrpt.whatif.headline import choose_headline
 from hesrpt.whatif.malleability import (
-    Malleability,
     describe_malleable_jobs,
-    parse_malleability,
 )
-from hesrpt.whatif.notes import (
-    describe_curves,
-    describe_estimates,
-    describe_options,
-    describe_overload,
-)
-from hesrpt.whatif.recorded import build_recorded_run, describe_recorded
 from hesrpt.whatif.request_limits import ServerLimit
-from hesrpt.whatif.selection import select_jobs
-from hesrpt.whatif.study_jobs import build_jobs
+from hesrpt.whatif.study_jobs import StudyJobs, build_jobs, compute_offered_load, select_jobs
+from hesrpt.whatif.study_options import StudyOptions, parse_options
 from hesrpt.whatif.study_results import Study
 from hesrpt.workload import Workload
 
-#: The policies of a study by default.
-DEFAULT_POLICIES = (
-    "fcfs",
-    "easy",
-    "moldable",
-    "equi",
-    "srpt",
-    "adaptive",
-    "hesrpt",
-    "hesrpt-slowdown",
-    "optimal",
-)
 # Other limits on servers are tried with these policies.
 _COMPARED_UNDER_OTHER_LIMITS = ("equi", "adaptive")
-#: What malleable policies know of sizes.
-SIZES = ("exact", "estimates")
 
 
 def run_study(
@@ -63,19 +42,8 @@ def run_study(
     servers: int | None = None,
     assumption: Assumption | float | str = 0.7,
     *,
-    policies: Sequence[str] | None = None,
-    malleable: float | str | Malleability | None = None,
-    window: str | None = None,
-    min_runtime: float = 0.0,
-    load: float | None = None,
-    strict: bool = False,
-    bound: bool = False,
-    resize_cost: float = 0.0,
-    size_error: float = 0.0,
-    sizes: str = "exact",
-    other_limits: bool = True,
-    seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> Study:
     """Simulate the jobs of a trace under several policies.
 
@@ -91,114 +59,92 @@ def run_study(
         The servers of the machine; by default, the number that the trace states.
     assumption
         How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
-    policies
-        Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
-        With "moldable", jobs choose their servers once, when they start.
-        By default all of :data:`DEFAULT_POLICIES`.
-    malleable
-        Which jobs are malleable, or moldable: all by default; a fraction such as 0.3 of the jobs,
-        "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or those that meet a
-        condition such as "servers >= 8 and user != 'ann'", or for which a column says true. The
-        others stay rigid under EASY (:mod:`hesrpt.simulator.beside_rigid`).
-    window
-        Study only the jobs submitted in this part of the trace, such as "10d..40d".
-    min_runtime
-        Drop jobs that ran for fewer seconds.
-    load
-        Stretch the submission times so that users ask for this fraction of all server-seconds.
-    strict
-        Raise an error if a job asked for more servers than there are, instead of dropping it.
-    bound
-        Also bound the mean flow time of all schedules (:func:`hesrpt.lower_bound`): takes long.
-    resize_cost, size_error, seed
-        As for :func:`hesrpt.simulate`.
-    sizes
-        What malleable policies know of sizes: "exact", or "estimates" for sizes that follow from
-        the users' estimates of run times. What fraction of a job is done counts as known.
-    other_limits
-        Whether to replay EQUI and adaptive under other limits too, to see what the result owes to
-        servers beyond those that jobs asked for.
     progress
         Called with the number of steps done and the total number: each simulation is a step, and
         the bound takes several.
+    options
+        The other fields of :class:`StudyOptions`. ``malleable`` may be a fraction such as 0.3 of
+        the jobs, "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or a
+        condition such as "servers >= 8 and user != 'ann'", or a column that says true or false.
     """
-    machine = trace.machine_servers if servers is None else servers
+    return replay_trace(trace, parse_options(assumption, servers=servers, **options), progress)
+
+
+def replay_trace(
+    trace: Trace, options: StudyOptions, progress: Callable[[int, int], None] | None = None
+) -> Study:
+    """Do what :func:`run_study` does, with options that are parsed."""
+    machine = trace.machine_servers if options.servers is None else options.servers
     if machine is None:
         raise InputError(
             f"must be given: {trace.source} does not say how many servers the machine has",
             argument="servers",
         )
     machine = check_whole_number("servers", machine, 1)
-    if not isinstance(assumption, Assumption):
-        assumption = assume_speedup(assumption)
     used = select_jobs(
-        trace, machine, window=window, min_runtime=min_runtime, load=load, strict=strict
+        trace,
+        machine,
+        window=options.window,
+        min_runtime=options.min_runtime,
+        load=options.load,
+        strict=options.strict,
     )
-    check_choice("sizes", sizes, SIZES)
-    chosen_jobs = parse_malleability(malleable)
-    is_malleable = chosen_jobs.select(used, seed)
-    jobs = build_jobs(used, machine, assumption, seed, is_malleable)
+    is_malleable = options.malleable.select(used, options.seed)
+    jobs = build_jobs(used, machine, options.assumption, options.seed, is_malleable)
     as_rigid, as_malleable = jobs.build_rigid(), jobs.build_malleable()
-    if policies is None:
-        policies = DEFAULT_POLICIES
-    if not policies:
-        raise InputError("must name at least one policy", argument="policies")
-    options: dict[str, Any] = {
+    simulated: dict[str, Any] = {
         "whole": True,
-        "resize_cost": resize_cost,
-        "size_error": size_error,
-        "seed": seed,
-        "approximate_p": assumption.p,
+        "resize_cost": options.resize_cost,
+        "size_error": options.size_error,
+        "seed": options.seed,
+        "approximate_p": options.assumption.p,
     }
-    if sizes == "estimates":
-        options["relative_sizes"] = _relate_estimates(used)
+    if options.sizes == "estimates":
+        simulated["relative_sizes"] = _relate_estimates(used)
 
     def replicate(policy: str, workload: Workload, tallying: bool = False) -> Replication:
         chosen = get_policy(policy)
         is_rigid = isinstance(chosen, RigidDiscipline) and not isinstance(chosen, Moldable)
         served = as_rigid if is_rigid else workload
-        return Replication(served, float(machine), chosen, options, tallying)
+        return Replication(served, float(machine), chosen, simulated, tallying)
 
     replications: dict[tuple[str, ServerLimit | None], Replication] = {
-        (policy, None): replicate(policy, as_malleable, tallying=True) for policy in policies
+        (policy, None): replicate(policy, as_malleable, tallying=True)
+        for policy in options.policies
     }
-    for limit in list_other_limits(jobs) if other_limits else ():
+    for limit in list_other_limits(jobs) if options.other_limits else ():
         limited = jobs.build_malleable(limit)
-        for policy in _choose_compared(policies):
+        for policy in _choose_compared(options.policies):
             replications[policy, limit] = replicate(policy, limited)
     simulations, bounds = run_with_bounds(
         replications,
-        [jobs.build_least_limited()] if check_flag("bound", bound) else [],
+        [jobs.build_least_limited()] if options.bound else [],
         float(machine),
         True,
         progress,
     )
     recorded = build_recorded_run(used, as_rigid, machine)
     runs = {} if recorded is None else {RECORDED: recorded}
-    runs |= {policy: simulations[policy, None] for policy in policies}
+    runs |= {policy: simulations[policy, None] for policy in options.policies}
     others: dict[ServerLimit, dict[str, float]] = {}
     for (policy, other), simulation in simulations.items():
         if other is not None:
             others.setdefault(other, {})[policy] = simulation.mean_flow_time
     notes = [
         *used.notes,
-        *describe_malleable_jobs(used, chosen_jobs, is_malleable, seed),
-        *describe_options(resize_cost, size_error, seed, load),
-        *describe_estimates(used, sizes),
+        *describe_malleable_jobs(used, options.malleable, is_malleable, options.seed),
+        *describe_options(options),
+        *describe_estimates(used, options.sizes),
         *describe_curves(jobs),
-        *describe_recorded(used, window is not None or min_runtime > 0),
+        *describe_recorded(used, options.window is not None or options.min_runtime > 0),
         *describe_overload(used, machine),
     ]
     return Study(
         trace=used,
         servers=machine,
-        assumption=assumption,
+        options=options,
         runs=runs,
         is_malleable=is_malleable,
-        malleability=chosen_jobs,
-        sizes=sizes,
-        size_error=float(size_error),
-        resize_cost=float(resize_cost),
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,
         extrapolation=measure_extrapolation(
@@ -226,3 +172,149 @@ def _relate_estimates(trace: Trace) -> FloatArray:
             argument="sizes",
         )
     return np.where(known, trace.estimates / trace.runtimes, 1.0)
+
+
+# If a larger part of the jobs has no recorded start, the recorded schedule is not shown.
+_MAX_WITHOUT_START = 0.01
+
+
+def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simulation | None:
+    """Return the schedule that the trace records; None if too many starts are missing."""
+    from hesrpt.simulator.backfilling import run_times
+
+    if not _has_enough_starts(trace):
+        return None
+    starts = np.maximum(_complete_starts(trace), trace.submit_times)
+    ends = starts + run_times(workload)
+    return record_unresized_jobs(workload, float(servers), starts, ends, trace.servers, RECORDED)
+
+
+def describe_recorded(trace: Trace, is_part: bool) -> list[str]:
+    """Return sentences on the recorded schedule."""
+    missing = int(np.count_nonzero(np.isnan(trace.start_times)))
+    if missing == len(trace):
+        return []
+    have = f"{format_count(missing, 'job')} {'has' if missing == 1 else 'have'} no recorded start"
+    if not _has_enough_starts(trace):
+        return [f"the recorded schedule is not shown: {have}"]
+    notes = []
+    if missing:
+        notes.append(
+            f"{have}: the recorded schedule lets {'it' if missing == 1 else 'them'} wait as long "
+            "as the job submitted before"
+        )
+    if is_part:
+        notes.append(
+            "recorded waits are those of the whole trace; simulations start on an empty machine, "
+            "without the jobs that were left out"
+        )
+    return notes
+
+
+def _has_enough_starts(trace: Trace) -> bool:
+    return bool(np.isnan(trace.start_times).mean() <= _MAX_WITHOUT_START)
+
+
+def _complete_starts(trace: Trace) -> FloatArray:
+    """Return when jobs started; where that is unknown, they wait as long as the job before."""
+    waits = trace.start_times - trace.submit_times
+    known = np.flatnonzero(~np.isnan(waits))
+    before = np.searchsorted(known, np.arange(len(trace)), side="right") - 1
+    return trace.submit_times + waits[known[np.maximum(before, 0)]]
+
+
+# With fewer jobs than this, the offered load is meaningless.
+_MIN_JOBS_FOR_LOAD = 200
+
+
+def describe_options(options: StudyOptions) -> list[str]:
+    """Return sentences on the options of a study."""
+    notes = []
+    if options.resize_cost > 0:
+        notes.append(f"a resize stops a malleable job for {options.resize_cost:g} s")
+    if options.size_error > 0:
+        notes.append(
+            f"malleable policies see sizes times exp({options.size_error:g} Z), Z standard normal "
+            f"(seed {options.seed})"
+        )
+    if options.load is not None:
+        notes.append(f"submission times are scaled to a load of {options.load:g}")
+    return notes
+
+
+def describe_estimates(trace: Trace, sizes: str) -> list[str]:
+    """Return sentences on the users' estimates: who uses them, and how good they are."""
+    known = np.isfinite(trace.estimates)
+    if not known.any():
+        return []
+    overruns = int(np.count_nonzero(trace.runtimes[known] > trace.estimates[known]))
+    ratio = float(np.median(trace.estimates[known] / trace.runtimes[known]))
+    unforeseen = f", and does not foresee that {format_count(overruns, 'job')} ran longer"
+    notes = [
+        f"users' estimates are {ratio:.3g} times the run time in the median; EASY takes them as "
+        f"they are{unforeseen if overruns else ''}"
+    ]
+    if sizes == "estimates":
+        notes.append(
+            "malleable policies see sizes that follow from the users' estimates, and what fraction "
+            "of a job is done"
+        )
+    missing = len(trace) - int(np.count_nonzero(known))
+    if missing:
+        notes.append(
+            f"the run times of {format_count(missing, 'job')} without an estimate count as known"
+        )
+    return notes
+
+
+def describe_overload(trace: Trace, servers: int) -> list[str]:
+    """Return a sentence if users asked for more than the machine has."""
+    load = compute_offered_load(trace, servers)
+    if len(trace) < _MIN_JOBS_FOR_LOAD or not 1 < load < np.inf:
+        return []
+    return [
+        f"users asked for {load:.2f} times the capacity of {format_count(servers, 'server')} while "
+        "jobs were submitted: under rigid policies the queue keeps growing, and averages depend on "
+        "the length of the trace"
+    ]
+
+
+def describe_curves(jobs: StudyJobs) -> list[str]:
+    """Return sentences on what lies beyond the data of measured curves, and on bad fits."""
+    curves, trace = jobs.assumption.curves, jobs.trace
+    if not curves:
+        return []
+    first = np.array([curve.first for curve in curves])[jobs.drawn]
+    last = np.array([curve.last for curve in curves])[jobs.drawn]
+    is_flat = np.array([curve.stays_flat for curve in curves])[jobs.drawn]
+    is_beyond, law = trace.servers > last, "the curve is extended by the power law that fits it"
+    notes = [
+        *_describe_beyond(trace, is_beyond & ~is_flat, "more", law),
+        *_describe_beyond(
+            trace, is_beyond & is_flat, "more", "the curve stays flat: it has passed its peak"
+        ),
+        *_describe_beyond(trace, trace.servers < first, "fewer", law),
+    ]
+    bad = [curve for curve in curves if curve.problem]
+    if bad:
+        worst = bad[0]
+        name = f" {worst.application}" if worst.application else ""
+        notes.append(
+            f"a power law fits {len(bad)} of {format_count(len(curves), 'measured curve')} badly, "
+            f"so that extending it is uncertain; of{name}: {worst.problem}"
+        )
+    return notes
+
+
+def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str, extension: str) -> list[str]:
+    number = int(np.count_nonzero(is_beyond))
+    if not number:
+        return []
+    used = trace.servers * trace.runtimes
+    part = float(used[is_beyond].sum() / used.sum())
+    hours = float(used[is_beyond].sum()) / 3600
+    return [
+        f"{format_count(number, 'job')} with {part:.0%} of the server-hours ({hours:,.0f}) ran on "
+        f"{which} servers than {'its' if number == 1 else 'their'} curve was measured on; there, "
+        f"{extension}"
+    ]

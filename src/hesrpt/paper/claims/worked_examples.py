@@ -19,8 +19,7 @@ from hesrpt.paper.claims.verdicts import (
     summarise_exceptions,
 )
 from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
-from hesrpt.paper.random_cases import generate_cases
-from hesrpt.paper.reference_optimiser import optimise
+from hesrpt.paper.reference_optimiser import generate_cases, optimise
 from hesrpt.policies import Equi, HeSrpt, Srpt
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.descent import minimise
+from hesrpt.optimal.price_search import minimise
 
 
 @given(st.integers(0, 1000), st.integers(1, 12))
