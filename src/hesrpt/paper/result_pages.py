@@ -36,8 +36,7 @@ all of it and writes this page.
 
 _NOT_CHECKED = """\
 Not checked: the fits of Figure 2, because their points are not published; the sizes in Figure 3,
-because the paper does not give them; the statement that some policies from the literature reduce to
-EQUI here; and statements about cited papers.
+because the paper does not give them; and statements about cited papers.
 """
 
 # The names of figures that go beyond the paper begin with this.

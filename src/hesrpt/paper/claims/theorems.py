@@ -16,13 +16,17 @@ from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims.proof_steps import (
+    check_coefficients_derivative,
     check_coefficients_formula,
     check_coefficients_increase,
     check_constants_increase,
     check_first_order,
     check_gaps_with_constant_shares,
+    check_mixed_system,
+    check_product_formula,
     check_relaxed_bound,
     check_second_order,
+    check_slow_system,
 )
 from hesrpt.paper.claims.verdicts import (
     Claim,
@@ -31,12 +35,13 @@ from hesrpt.paper.claims.verdicts import (
     format_deviation,
     get_deviation,
     judge_exact,
+    judge_which,
     summarise_deviations,
     summarise_exceptions,
 )
 from hesrpt.paper.random_cases import Case, generate_cases
 from hesrpt.paper.reference_optimiser import optimise
-from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
+from hesrpt.policies import Equi, HeLrpt, HeSrpt, Policy, Srpt, State
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup
 from hesrpt.workload import Workload
@@ -65,6 +70,37 @@ def check_equal_completion(seed: int) -> Finding:
         between,
         _SHARE_TOLERANCE,
         "fraction of the makespan after the first job ends, in numerical optima",
+    )
+
+
+@claim_of("Section 2")
+def check_only_equaliser(seed: int) -> Finding:
+    """Only one policy ends all jobs at the same time, so it minimises the makespan."""
+
+    def use_half(state: State) -> FloatArray:
+        return HeLrpt()(state) / 2
+
+    def get_spread(ends: FloatArray) -> float:
+        return float(np.ptp(ends) / ends.max())
+
+    spreads, others = [], 0
+    for case, rng in generate_cases(seed, _MANY, 6):
+        spreads.append(get_spread(simulate(case.workload, case.servers, use_half).completion_times))
+        held = rng.dirichlet(np.ones(case.jobs)) * case.servers
+        others += get_spread(case.sizes / PowerLaw(case.p).rate(held)) < _SHARE_TOLERANCE
+    example = Workload([9, 4, 1], PowerLaw(0.5))
+    half, full = (simulate(example, 10, policy).makespan for policy in (use_half, HeLrpt()))
+    is_equal = max(spreads) < _FORMULA_TOLERANCE
+    return Finding(
+        computed="if half of the servers are idle and the others are shared in the same "
+        f"proportions, jobs {'also' if is_equal else 'do not'} end at the same time: jobs of sizes "
+        f"9, 4, 1 on 10 servers, p = 0.5, at {half:.4f} instead of {full:.4f}. Of {_MANY:,} random "
+        f"constant shares of all servers, {others} end all jobs at the same time (holds if no "
+        "other policy does, roughly if no other constant shares of all servers do)",
+        verdict=judge_which(not is_equal and others == 0, others == 0),
+        rule="which",
+        values={"half": half, "full": full, "others": others},
+        possible_reason="the paper may mean constant shares of all servers",
     )
 
 
@@ -135,6 +171,23 @@ def check_constant_allocation(seed: int) -> Finding:
 
         exceptions += not takes_longer_to_alternate(case, speedup, shares, total, rng)
     return summarise_exceptions(exceptions, _MANY, _ALTERNATING)
+
+
+@claim_of("Section 3.2")
+def check_constant_in_any_order(seed: int) -> Finding:
+    """Theorem 3 also holds for the policy that is optimal for a given completion order."""
+    exceptions = tried = 0
+    for case, rng in generate_cases(seed, _MANY, 6):
+        case.sizes = rng.permutation(case.sizes)
+        shares = closed_form.best_in_order(case.sizes, case.servers, case.p).shares
+
+        def total(sizes: FloatArray, case: Case = case) -> float:
+            return closed_form.best_in_order(sizes, case.servers, case.p).total_flow_time
+
+        if shares.min() > 1e-3:  # the loss of a smaller share is lost in rounding errors
+            exceptions += not takes_longer_to_alternate(case, PowerLaw(case.p), shares, total, rng)
+            tried += 1
+    return summarise_exceptions(exceptions, tried, f"{_ALTERNATING}, for random orders")
 
 
 @claim_of("Section 4.3")
@@ -334,13 +387,17 @@ def check_short_jobs_favoured(seed: int) -> Finding:
 #: All checks of theorems, lemmas and steps of proofs, in the order of the paper.
 THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_equal_completion,
+    check_only_equaliser,
     check_makespan_allocation,
     check_makespan_formula,
     check_long_jobs_favoured,
     check_constant_allocation,
+    check_constant_in_any_order,
     check_constant_for_concave,
     check_scaling,
     check_scale_free,
+    check_slow_system,
+    check_mixed_system,
     check_flow_time_of_order,
     check_gaps_with_constant_shares,
     check_relaxed_bound,
@@ -349,10 +406,12 @@ THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_shortest_first,
     check_size_invariant,
     check_optimal_allocation,
+    check_product_formula,
     check_total_by_simulation,
     check_total_by_optimiser,
     check_short_jobs_favoured,
     check_constants_increase,
     check_coefficients_increase,
     check_coefficients_formula,
+    check_coefficients_derivative,
 )
