@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
+
 from hesrpt.errors import OverloadWarning
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.paper.exhibits import Exhibit, Row, Settings
@@ -13,10 +15,11 @@ from hesrpt.simulator import simulate
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
-POLICIES = ("equi", "hesrpt", "srpt", "adaptive")
+# SRPT is left out: at p = 0.5 it is overloaded, and all others would look alike next to it.
+POLICIES = ("equi", "hesrpt", "adaptive")
 LOADS = (0.3, 0.5, 0.7, 0.9)
 POWERS = (0.5, 0.9)
-SERVERS = 64
+SERVERS, STREAMS = 64, 3
 
 
 def count_jobs(settings: Settings) -> int:
@@ -24,23 +27,28 @@ def count_jobs(settings: Settings) -> int:
     return settings.stream // 50
 
 
-def bound_load(p: float, load: float, jobs: int, seed: int) -> list[Row]:
+def bound_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
     """Return a row for each policy with its mean flow time relative to the bound."""
-    stream = Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed)
-    bound = lower_bound(stream, SERVERS)
+    streams = [
+        Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed) for seed in seeds
+    ]
+    bounds = [lower_bound(stream, SERVERS) for stream in streams]
     rows: list[Row] = []
     for policy in POLICIES:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", OverloadWarning)  # the stream is short
-            run = simulate(stream, SERVERS, policy)
+            warnings.simplefilter("ignore", OverloadWarning)  # the streams are short
+            runs = [simulate(stream, SERVERS, policy) for stream in streams]
+        ratios = [1 + bound.gap(run) for bound, run in zip(bounds, runs, strict=True)]
         rows.append(
             {
                 "p": p,
                 "load": load,
                 "policy": policy,
-                "mean_flow_time": run.mean_flow_time,
-                "lower_bound": bound.mean,
-                "ratio_to_bound": 1 + bound.gap(run),
+                "mean_flow_time": float(np.mean([run.mean_flow_time for run in runs])),
+                "lower_bound": float(np.mean([bound.mean for bound in bounds])),
+                "ratio_to_bound": float(np.mean(ratios)),
+                "lowest_of_streams": min(ratios),
+                "highest_of_streams": max(ratios),
             }
         )
     return rows
@@ -58,8 +66,7 @@ def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
         sentence=(
             "Compared with a bound that no scheduler can beat, even one that knows all arrivals, "
             f"mean flow time is up to {worst['adaptive'] - 1:.0%} higher under adaptive, "
-            f"{worst['equi'] - 1:.0%} under EQUI, {worst['hesrpt'] - 1:.0%} under heSRPT and "
-            f"{worst['srpt'] - 1:.0%} under SRPT."
+            f"{worst['equi'] - 1:.0%} under EQUI and {worst['hesrpt'] - 1:.0%} under heSRPT."
         ),
         figure=paper_figures.draw_ratios_to_bound(rows),
         rows=list(rows),
@@ -68,12 +75,14 @@ def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
             "whole": False,
             "sizes": "exponential, mean 1",
             "jobs": count_jobs(settings),
+            "streams": STREAMS,
             "first_seed": settings.seed,
         },
         note=(
-            f"{SERVERS} divisible servers, Poisson arrivals, exponential sizes, one stream of "
-            f"{count_jobs(settings):,} jobs for each p and load. The best possible is at least the "
-            "bound, so policies are at most this far from it. Streams are short, and start with an "
-            "empty system, because bounds of long ones take long."
+            f"{SERVERS} divisible servers, Poisson arrivals, exponential sizes. A dot is the mean "
+            f"over {STREAMS} streams of {count_jobs(settings):,} jobs, and its line spans the "
+            "streams. The best possible is at least the bound, so policies are at most this far "
+            "from it. Streams are short, and start with an empty system, because bounds of long "
+            "ones take long."
         ),
     )

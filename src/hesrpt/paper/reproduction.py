@@ -66,6 +66,7 @@ def reproduce(
     sets: int = 10,
     curves: str | Path | Sequence[Curve] = (),
     stream: int = 10_000,
+    pdf: bool = False,
     cores: int | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
@@ -85,6 +86,8 @@ def reproduce(
         default is a few published curves.
     stream
         The number of jobs in each stream of arrivals.
+    pdf
+        Whether to write each figure as PDF as well.
     cores
         The number of cores to use; all of them by default.
     progress
@@ -111,8 +114,9 @@ def reproduce(
     exhibits = _create_exhibits(settings, fits, results)
     claims = _create_claims(settings, fits, results)
     if directory is not None:
+        formats = ("png", "svg", "pdf") if pdf else ("png", "svg")
         saving = {
-            page: partial(save_page, figure, directory / page, exhibit.description)
+            page: partial(save_page, figure, directory / page, exhibit.description, formats)
             for exhibit in exhibits
             for page, figure in exhibit.pages.items()
         }
@@ -169,9 +173,11 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
         for p in arrivals.POWERS
         for load in reversed(arrivals.LOADS)
     }
+    bounded_jobs = bounded_streams.count_jobs(settings)
+    bounded_seeds = range(settings.seed, settings.seed + bounded_streams.STREAMS)
     bounds = {
         ("bounds", p, load): partial(
-            bounded_streams.bound_load, p, load, bounded_streams.count_jobs(settings), settings.seed
+            bounded_streams.bound_load, p, load, bounded_jobs, bounded_seeds
         )
         for p in bounded_streams.POWERS
         for load in reversed(bounded_streams.LOADS)

@@ -136,7 +136,7 @@ def format_cell(value: object) -> str:
 
 def _remove_old_pages(directory: Path, exhibit: Exhibit) -> None:
     """Remove the surplus pages of an earlier run that had more of them."""
-    for suffix in ("png", "svg"):
+    for suffix in ("png", "svg", "pdf"):
         for old in directory.glob(f"{exhibit.name}_[0-9]*.{suffix}"):
             if old.stem not in exhibit.pages:
                 old.unlink()
