@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 from support.speedups import SPEEDUPS, any_speedup
 
 from hesrpt import (
@@ -197,6 +197,86 @@ def test_local_search_finds_schedules_close_to_the_bound(p: float, jobs: int) ->
 
 def _simplex(start: FloatArray) -> FloatArray:
     return np.vstack([start, start + 0.7 * np.eye(len(start))])
+
+
+Event = tuple[bool, int]  # whether the job ends (otherwise it arrives), and its number
+
+
+def list_orders(jobs: int, arrived: int = 0, ended: tuple[int, ...] = ()) -> Iterator[list[Event]]:
+    """Yield all orders of arrivals and departures of jobs that are listed as they arrive."""
+    if len(ended) == jobs:
+        yield []
+    if arrived < jobs:
+        for rest in list_orders(jobs, arrived + 1, ended):
+            yield [(False, arrived), *rest]
+    for job in set(range(arrived)) - set(ended):
+        for rest in list_orders(jobs, arrived, (*ended, job)):
+            yield [(True, job), *rest]
+
+
+def least_flow_time(
+    events: list[Event], jobs: Workload, held: FloatArray, rates: FloatArray
+) -> float:
+    """Return the least total flow time with this order of events, by linear programming.
+
+    The variables are the lengths of the phases between events, and how long each job holds each of
+    the numbers of servers ``held`` in each phase, when it works at ``rates[job]``.
+    """
+    phases = len(events) - 1
+    present: list[set[int]] = [set()]
+    for is_end, job in events[:-1]:
+        present.append(present[-1] ^ {job})
+        assert is_end == (job in present[-2])
+    pairs = [(phase, job) for phase in range(phases) for job in sorted(present[phase + 1])]
+    width = phases + len(pairs) * len(held)
+    work, room, time = (np.zeros((n, width)) for n in (len(jobs), phases, len(pairs)))
+    room[:, :phases] = -held.max() * np.eye(phases)
+    for row, (phase, job) in enumerate(pairs):
+        here = slice(phases + row * len(held), phases + (row + 1) * len(held))
+        work[job, here], room[phase, here], time[row, here] = -rates[job], held, 1
+        time[row, phase] = -1
+    arrivals = {place: job for place, (is_end, job) in enumerate(events) if place and not is_end}
+    until = np.zeros((len(arrivals), width))
+    for row, place in enumerate(arrivals):
+        until[row, :place] = 1
+    found = linprog(
+        [*(len(there) for there in present[1:]), *np.zeros(width - phases)],
+        A_ub=np.vstack((work, room, time)),
+        b_ub=np.concatenate((-jobs.sizes, np.zeros(phases + len(pairs)))),
+        A_eq=until,
+        b_eq=jobs.arrival_times[list(arrivals.values())] - jobs.arrival_times[0],
+    )
+    return float(found.fun) if found.success else np.inf
+
+
+@pytest.mark.parametrize(
+    ("whole", "mixed", "cases"),
+    [
+        (False, False, 3),
+        (True, True, 3),
+        slow(False, False, 60),
+        slow(True, False, 60),
+        slow(False, True, 60),
+        slow(True, True, 60),
+    ],
+)
+def test_best_schedule_of_three_jobs_is_close_to_the_bound(
+    whole: bool, mixed: bool, cases: int
+) -> None:
+    """The page on bounds has the distances of 2 to 4 jobs."""
+    held = np.arange(1.0, 5.0) if whole else np.geomspace(0.02, 4, 40)
+    for seed in range(cases):
+        rng = np.random.default_rng(3000 + seed)
+        sizes, arrivals = rng.exponential(size=3), np.sort(rng.exponential(0.3, 3))
+        powers = rng.choice([0.3, 0.5, 0.7, 0.9], 3 if mixed else 1)
+        jobs = Workload(sizes, [PowerLaw(p) for p in np.resize(powers, 3)], arrivals=arrivals)
+        bound = lower_bound(jobs, servers=4, whole=whole)
+        rates = held ** np.resize(powers, (3, 1))
+        best = min(least_flow_time(events, jobs, held, rates) for events in list_orders(3))
+        assert bound.total < best * (1 + 1e-9)
+        assert best < bound.total * (1.05 if mixed else 1.02)
+        for policy in ("equi", "srpt", "adaptive"):
+            assert simulate(jobs, 4, policy, whole=whole).total_flow_time > best * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9])

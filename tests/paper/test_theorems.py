@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,27 +12,48 @@ import pytest
 
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
-from hesrpt.paper.claims import theorems
+from hesrpt.optimal.closed_form import best_in_order
+from hesrpt.paper.claims import theorems, worked_examples
 from hesrpt.paper.claims.theorems import THEOREM_CHECKS
 from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
 from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
 from hesrpt.paper.reference_optimiser import Optimum, generate_cases
+from hesrpt.policies import Equi, Srpt
+from hesrpt.simulator import simulate
+from hesrpt.speedups import PowerLaw
+from hesrpt.workload import Workload
 
-HOLDS, DIFFERS = Verdict.HOLDS, Verdict.DIFFERS
+HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
 
 
 @pytest.mark.parametrize(
     "check", [*THEOREM_CHECKS, *EXAMPLE_CHECKS], ids=lambda check: str(check.__name__)
 )
 def test_theorems_and_examples_hold_for_other_seeds(check: Callable[[int], Claim]) -> None:
-    differ = ("makespan_formula", "amdahl_split")
+    others = {
+        "makespan_formula": DIFFERS,
+        "amdahl_split": DIFFERS,
+        "below_linear_everywhere": DIFFERS,
+        "server_rate": DIFFERS,
+        "only_equaliser": ROUGHLY,
+    }
     claim = check(1234)
-    assert claim.verdict is (DIFFERS if claim.name in differ else HOLDS), claim
+    assert claim.verdict is others.get(claim.name, HOLDS), claim
     assert claim.rule in RULES
 
 
 def get_wrong_best_in_order(sizes: Any, servers: float, p: float) -> Any:
     return SimpleNamespace(total_flow_time=1.0 + list(sizes).index(min(sizes)))
+
+
+def get_order_with_equal_shares(sizes: Any, servers: float, p: float) -> Any:
+    best = best_in_order(sizes, servers, p)
+    return replace(best, shares=np.full(len(best.shares), 1 / len(best.shares)))
+
+
+def get_order_that_likes_large_jobs(sizes: Any, servers: float, p: float) -> Any:
+    best = best_in_order(sizes, servers, p)
+    return replace(best, total_flow_time=-best.total_flow_time)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +74,10 @@ def get_wrong_best_in_order(sizes: Any, servers: float, p: float) -> Any:
         ("coefficients", lambda m, p: np.ones(m), "coefficients_increase"),
         ("flow_time_of_constants", lambda x, c, n, p: np.sum(x), "flow_time_of_order"),
         ("flow_time_of_constants", lambda x, c, n, p: 1e9 * np.sum(x), "relaxed_bound"),
+        ("best_in_order", get_order_with_equal_shares, "mixed_system"),
+        ("best_in_order", get_order_that_likes_large_jobs, "constant_in_any_order"),
+        ("scale_free_constants", lambda m, p: np.ones(m), "product_formula"),
+        ("coefficients", lambda m, p: np.arange(1.0, m + 1), "coefficients_derivative"),
     ],
 )
 def test_wrong_formula_is_detected(
@@ -67,6 +93,7 @@ def test_wrong_formula_is_detected(
         theorems.check_equal_completion,
         theorems.check_scale_free,
         theorems.check_size_invariant,
+        theorems.check_slow_system,
     ],
 )
 def test_wrong_optimum_is_detected(
@@ -80,6 +107,37 @@ def test_wrong_optimum_is_detected(
 
     monkeypatch.setattr(theorems, "optimise", return_random_shares)
     assert check(0).verdict is DIFFERS
+
+
+def test_wrong_policies_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claims about policies compare simulations, which must tell policies apart."""
+
+    def simulate_srpt_as_equi(workload: Workload, servers: float, policy: Any) -> Any:
+        is_srpt = policy == "srpt" or isinstance(policy, Srpt)
+        return simulate(workload, servers, "equi" if is_srpt else policy)
+
+    monkeypatch.setattr(worked_examples, "simulate", simulate_srpt_as_equi)
+    assert worked_examples.check_srpt_alone_optimal(0).verdict is DIFFERS
+    assert worked_examples.check_shortest_first_on_one_server(0).verdict is DIFFERS
+
+    def simulate_helrpt(workload: Workload, servers: float, policy: Any) -> Any:
+        return simulate(workload, servers, "helrpt" if policy == "equi" else policy)
+
+    monkeypatch.setattr(worked_examples, "simulate", simulate_helrpt)
+    assert worked_examples.check_intermediate_srpt(0).verdict is DIFFERS
+
+
+def test_claims_that_differ_would_hold_in_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below one server, a time-shared server is only as fast as at p = 1."""
+    monkeypatch.setattr(worked_examples, "PowerLaw", lambda p: PowerLaw(p).time_shared())
+    assert worked_examples.check_below_linear_everywhere(0).verdict is HOLDS
+
+
+def test_equal_ends_with_idle_servers_are_what_makes_a_claim_hold_only_roughly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(theorems, "HeLrpt", Equi)  # which does not end jobs at the same time
+    assert theorems.check_only_equaliser(0).verdict is HOLDS
 
 
 @pytest.mark.parametrize(

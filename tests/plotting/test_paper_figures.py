@@ -80,6 +80,14 @@ def test_line_of_a_policy_ends_where_it_is_overloaded() -> None:
     ]
 
 
+def test_ratios_to_the_bound_span_the_streams() -> None:
+    row = {"p": 0.5, "load": 0.3, "policy": "equi", "ratio_to_bound": 1.2}
+    rows = [row | {"lowest_of_streams": 1.1, "highest_of_streams": 1.4}]
+    (axes,) = paper_figures.draw_ratios_to_bound(rows).axes
+    assert [segment[:, 1].tolist() for segment in get_segments(axes)] == [[1.1, 1.4]]
+    assert axes.get_ylim()[0] < 1  # the bound itself is visible
+
+
 def test_losses_on_curves_are_dots_in_the_colours_of_their_policies() -> None:
     rows = [
         {

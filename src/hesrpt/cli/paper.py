@@ -33,6 +33,7 @@ def paper(
             metavar="FILE.CSV",
         ),
     ] = None,
+    pdf: Annotated[bool, option("Write each figure as PDF as well.", "--pdf")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce every figure of the heSRPT paper, and check every claim."""
@@ -46,6 +47,7 @@ def paper(
             servers=servers,
             sets=sets,
             curves=curves or (),
+            pdf=pdf,
             progress=lambda done, total, _: progress(done, total),
         )
     if as_json:

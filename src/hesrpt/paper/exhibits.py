@@ -95,11 +95,11 @@ class Exhibit:
         return {**self.parameters, "versions": get_versions()}
 
 
-def save_page(figure: Figure, stem: Path, description: str) -> None:
-    """Write a figure as PNG and as SVG."""
+def save_page(figure: Figure, stem: Path, description: str, formats: Sequence[str]) -> None:
+    """Write a figure in several formats."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is done, and doing it again would take long
-    for suffix in ("png", "svg"):
+    for suffix in formats:
         plotting.save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"), description)
 
 

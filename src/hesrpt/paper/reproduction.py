@@ -13,11 +13,7 @@ from typing import Any, TypeAlias
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper import (
-    evaluation,
-    extensions,
-    speedup_curves,
-)
+from hesrpt.paper import evaluation, extensions, speedup_curves
 from hesrpt.paper.claims import evaluation_section
 from hesrpt.paper.claims.theorems import THEOREM_CHECKS
 from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict, count_verdicts
@@ -75,6 +71,7 @@ def reproduce(
     sets: int = 10,
     curves: str | Path | Sequence[Curve] = (),
     stream: int = 10_000,
+    pdf: bool = False,
     cores: int | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
@@ -94,6 +91,8 @@ def reproduce(
         default is a few published curves.
     stream
         The number of jobs in each stream of arrivals.
+    pdf
+        Whether to write each figure as PDF as well.
     cores
         The number of cores to use; all of them by default.
     progress
@@ -120,8 +119,9 @@ def reproduce(
     exhibits = _create_exhibits(settings, fits, results)
     claims = _create_claims(settings, fits, results)
     if directory is not None:
+        formats = ("png", "svg", "pdf") if pdf else ("png", "svg")
         saving = {
-            page: partial(save_page, figure, directory / page, exhibit.description)
+            page: partial(save_page, figure, directory / page, exhibit.description, formats)
             for exhibit in exhibits
             for page, figure in exhibit.pages.items()
         }
@@ -178,10 +178,9 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
         for p in extensions.POWERS
         for load in reversed(extensions.LOADS)
     }
+    bounded_jobs = extensions.count_jobs(settings)
     bounds = {
-        ("bounds", p, load): partial(
-            extensions.bound_load, p, load, extensions.count_jobs(settings), settings.seed
-        )
+        ("bounds", p, load): partial(extensions.bound_load, p, load, bounded_jobs, seeds)
         for p in extensions.POWERS
         for load in reversed(extensions.BOUNDED_LOADS)
     }
@@ -284,8 +283,7 @@ all of it and writes this page.
 
 _NOT_CHECKED = """\
 Not checked: the fits of Figure 2, because their points are not published; the sizes in Figure 3,
-because the paper does not give them; the statement that some policies from the literature reduce to
-EQUI here; and statements about cited papers.
+because the paper does not give them; and statements about cited papers.
 """
 
 # The names of figures that go beyond the paper begin with this.
@@ -385,7 +383,7 @@ def format_cell(value: object) -> str:
 
 def _remove_old_pages(directory: Path, exhibit: Exhibit) -> None:
     """Remove the surplus pages of an earlier run that had more of them."""
-    for suffix in ("png", "svg"):
+    for suffix in ("png", "svg", "pdf"):
         for old in directory.glob(f"{exhibit.name}_[0-9]*.{suffix}"):
             if old.stem not in exhibit.pages:
                 old.unlink()

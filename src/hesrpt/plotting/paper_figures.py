@@ -128,51 +128,40 @@ def _draw_ratios(axes: Axes, table: FlowTimeTable) -> None:
 @with_house_style
 def draw_flow_times_by_load(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw mean flow times over the load, in one panel for each p; a line ends at overload."""
-    powers = sorted({row["p"] for row in rows})
-    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(powers), squeeze=False)[0]
-    for axes, p in zip(panels, powers, strict=True):
-        for policy in dict.fromkeys(row["policy"] for row in rows):
-            style = get_style(policy)
-            stable = [
-                row
-                for row in rows
-                if row["p"] == p and row["policy"] == policy and not row["overloaded"]
-            ]
-            for row in stable:
-                spread = row["lowest_of_streams"], row["highest_of_streams"]
-                _draw_dot(axes, (row["load"], row["mean_flow_time"]), spread, style)
-            loads = [row["load"] for row in stable]
-            axes.plot(loads, [row["mean_flow_time"] for row in stable], **style.line_options)
-        use_log_scale(axes)
-        axes.set_xlim(0, 1)
-        axes.set_title(f"p = {p:g}")
-        axes.set_xlabel("load (work per server and unit of time)")
-    panels[0].set_ylabel("mean flow time\n(1 = mean job on one server)")
-    add_legend_below(figure, panels[0])
+    stable = [row for row in rows if not row["overloaded"]]
+    figure = _draw_by_load(stable, "mean_flow_time")
+    figure.axes[0].set_ylabel("mean flow time\n(1 = mean job on one server)")
     return figure
 
 
 @with_house_style
 def draw_ratios_to_bound(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw mean flow times relative to the bound over the load, in one panel for each p."""
+    figure = _draw_by_load(rows, "ratio_to_bound")
+    for axes in figure.axes:
+        axes.axhline(1.0, color=REFERENCE_COLOUR, linewidth=0.8)
+    figure.axes[0].set_ylabel("mean flow time\nrelative to the bound")
+    return figure
+
+
+def _draw_by_load(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
+    """Draw a column over the load, in one panel for each p, with the spread of the streams."""
     powers = sorted({row["p"] for row in rows})
-    figure = Figure(figsize=(FULL_WIDTH, 3.2), layout="constrained")
+    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
     panels = figure.subplots(1, len(powers), squeeze=False)[0]
     for axes, p in zip(panels, powers, strict=True):
         for policy in dict.fromkeys(row["policy"] for row in rows):
+            style = get_style(policy)
             line = [row for row in rows if row["p"] == p and row["policy"] == policy]
-            axes.plot(
-                [row["load"] for row in line],
-                [row["ratio_to_bound"] for row in line],
-                **get_style(policy).line_options,
-            )
-        axes.axhline(1.0, color=REFERENCE_COLOUR, linewidth=0.8)
+            for row in line:
+                spread = row["lowest_of_streams"], row["highest_of_streams"]
+                _draw_dot(axes, (row["load"], row[column]), spread, style)
+            loads = [row["load"] for row in line]
+            axes.plot(loads, [row[column] for row in line], **style.line_options)
         use_log_scale(axes)
         axes.set_xlim(0, 1)
         axes.set_title(f"p = {p:g}")
         axes.set_xlabel("load (work per server and unit of time)")
-    panels[0].set_ylabel("mean flow time\nrelative to the bound")
     add_legend_below(figure, panels[0])
     return figure
 

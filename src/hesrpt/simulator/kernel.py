@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import hesrpt.policies.calibration_kernel as formulas
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
-from hesrpt.optimal.response_kernel import Precision
+from hesrpt.optimal.recursion_kernel import Precision
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.simulator.pricing_kernel import PriceSearch, share_by_price
 from hesrpt.simulator.sharing_kernel import (

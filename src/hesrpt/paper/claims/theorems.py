@@ -22,13 +22,14 @@ from hesrpt.paper.claims.verdicts import (
     format_deviation,
     get_deviation,
     judge_exact,
+    judge_which,
     summarise_deviations,
     summarise_exceptions,
 )
 from hesrpt.paper.reference_optimiser import Case, generate_cases, optimise
-from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
+from hesrpt.policies import Equi, HeLrpt, HeSrpt, Policy, Srpt, State
 from hesrpt.simulator import simulate
-from hesrpt.speedups import Amdahl, PowerLaw, Speedup
+from hesrpt.speedups import Amdahl, Custom, PowerLaw, Speedup
 from hesrpt.workload import Workload
 
 # The numbers of random cases: in checks that run the optimiser, and in checks of formulas only.
@@ -55,6 +56,37 @@ def check_equal_completion(seed: int) -> Finding:
         between,
         _SHARE_TOLERANCE,
         "fraction of the makespan after the first job ends, in numerical optima",
+    )
+
+
+@claim_of("Section 2")
+def check_only_equaliser(seed: int) -> Finding:
+    """Only one policy ends all jobs at the same time, so it minimises the makespan."""
+
+    def use_half(state: State) -> FloatArray:
+        return HeLrpt()(state) / 2
+
+    def get_spread(ends: FloatArray) -> float:
+        return float(np.ptp(ends) / ends.max())
+
+    spreads, others = [], 0
+    for case, rng in generate_cases(seed, _MANY, 6):
+        spreads.append(get_spread(simulate(case.workload, case.servers, use_half).completion_times))
+        held = rng.dirichlet(np.ones(case.jobs)) * case.servers
+        others += get_spread(case.sizes / PowerLaw(case.p).rate(held)) < _SHARE_TOLERANCE
+    example = Workload([9, 4, 1], PowerLaw(0.5))
+    half, full = (simulate(example, 10, policy).makespan for policy in (use_half, HeLrpt()))
+    is_equal = max(spreads) < _FORMULA_TOLERANCE
+    return Finding(
+        computed="if half of the servers are idle and the others are shared in the same "
+        f"proportions, jobs {'also' if is_equal else 'do not'} end at the same time: jobs of sizes "
+        f"9, 4, 1 on 10 servers, p = 0.5, at {half:.4f} instead of {full:.4f}. Of {_MANY:,} random "
+        f"constant shares of all servers, {others} end all jobs at the same time (holds if no "
+        "other policy does, roughly if no other constant shares of all servers do)",
+        verdict=judge_which(not is_equal and others == 0, others == 0),
+        rule="which",
+        values={"half": half, "full": full, "others": others},
+        possible_reason="the paper may mean constant shares of all servers",
     )
 
 
@@ -125,6 +157,23 @@ def check_constant_allocation(seed: int) -> Finding:
 
         exceptions += not takes_longer_to_alternate(case, speedup, shares, total, rng)
     return summarise_exceptions(exceptions, _MANY, _ALTERNATING)
+
+
+@claim_of("Section 3.2")
+def check_constant_in_any_order(seed: int) -> Finding:
+    """Theorem 3 also holds for the policy that is optimal for a given completion order."""
+    exceptions = tried = 0
+    for case, rng in generate_cases(seed, _MANY, 6):
+        case.sizes = rng.permutation(case.sizes)
+        shares = closed_form.best_in_order(case.sizes, case.servers, case.p).shares
+
+        def total(sizes: FloatArray, case: Case = case) -> float:
+            return closed_form.best_in_order(sizes, case.servers, case.p).total_flow_time
+
+        if shares.min() > 1e-3:  # the loss of a smaller share is lost in rounding errors
+            exceptions += not takes_longer_to_alternate(case, PowerLaw(case.p), shares, total, rng)
+            tried += 1
+    return summarise_exceptions(exceptions, tried, f"{_ALTERNATING}, for random orders")
 
 
 @claim_of("Section 4.3")
@@ -325,6 +374,62 @@ _CASES = 1000
 _TOLERANCE = 1e-9
 
 
+@claim_of("Proof of Theorem 4")
+def check_slow_system(seed: int) -> Finding:
+    """A system that is slower by a factor δ takes δ times as long, with the same optimal shares."""
+    deviations = []
+    for case, rng in generate_cases(seed, 25, 4):
+        order, slower = rng.permutation(case.sizes), float(rng.uniform(1, 10))
+
+        def get_slow_rate(servers: FloatArray, p: float = case.p, by: float = slower) -> FloatArray:
+            return np.asarray(servers**p / by)
+
+        normal = optimise(order, PowerLaw(case.p), case.servers)
+        slow = optimise(order, Custom(get_slow_rate), case.servers)
+        deviations.append(get_deviation(slow.cost / slower, normal.cost))
+        deviations += [
+            float(np.abs(one - two).max())
+            for one, two in zip(
+                normal.shares_in_long_phases, slow.shares_in_long_phases, strict=True
+            )
+        ]
+    return summarise_deviations(
+        deviations, 1e-5, "costs and shares in numerical optima for random orders and 1 < δ < 10"
+    )
+
+
+@claim_of("Proof of Theorem 4")
+def check_mixed_system(seed: int) -> Finding:
+    """In a system that is slow until a given time, the same shares are optimal before and after."""
+    exceptions = tried = 0
+    for case, rng in generate_cases(seed, _CASES, 5):
+        order, slower = rng.permutation(case.sizes), float(rng.uniform(1, 10))
+        best = closed_form.best_in_order(order, case.servers, case.p)
+        slow_until = float(rng.uniform(0.1, 0.9) * best.completion_times.min() * slower)
+
+        def get_later_cost(
+            shares: FloatArray,
+            case: Case = case,
+            order: FloatArray = order,
+            speed: float = slow_until / slower,
+        ) -> float | None:
+            """Return the total flow time after the slow start, or None if a job ended in it."""
+            left = order - speed * (shares * case.servers) ** case.p
+            if left.min() <= 0:
+                return None
+            return closed_form.best_in_order(left, case.servers, case.p).total_flow_time
+
+        # The cost is convex in the shares, so it is enough to compare with others nearby.
+        others = best.shares * rng.uniform(0.7, 1.3, case.jobs)
+        cost, other_cost = get_later_cost(best.shares), get_later_cost(others / others.sum())
+        if cost is not None and other_cost is not None:
+            exceptions += other_cost < cost * (1 - _TOLERANCE)
+            tried += 1
+    return summarise_exceptions(
+        exceptions, tried, "other shares during a slow start do worse, for random orders"
+    )
+
+
 @claim_of("Proof of the Lemma on T^P")
 def check_gaps_with_constant_shares(seed: int) -> Finding:
     """With constant shares, times between completions would be 1/s(θ_1 + … + θ_k) times as long."""
@@ -382,6 +487,20 @@ def check_second_order(seed: int) -> Finding:
     return summarise_exceptions(exceptions, _CASES, "random p and up to 100 jobs")
 
 
+@claim_of("Proof of Theorem 7")
+def check_product_formula(seed: int) -> Finding:
+    """θ_i = ω_{i+1} ⋯ ω_m / ((1 + ω_i) ⋯ (1 + ω_m))."""
+    deviations = []
+    for case, _ in generate_cases(seed, _CASES, 50):
+        constants = closed_form.scale_free_constants(case.jobs, case.p)
+        factors = np.append(constants[1:], 1.0) / (1 + constants)
+        products = np.multiply.accumulate(factors[::-1])[::-1]  # from i to m
+        deviations.append(get_deviation(products, closed_form.shares(case.jobs, case.p)))
+    return summarise_deviations(
+        deviations, _TOLERANCE, "the products and the shares of up to 50 jobs"
+    )
+
+
 @claim_of("Appendix C")
 def check_constants_increase(seed: int) -> Finding:
     """ω_k increases with k."""
@@ -415,16 +534,40 @@ def check_coefficients_formula(seed: int) -> Finding:
     )
 
 
+@claim_of("Appendix C")
+def check_coefficients_derivative(seed: int) -> Finding:
+    """dΔ/dk = (1 − p) (k^c − (k−1)^c)^(−p) c (k^(c−1) − (k−1)^(c−1))."""
+    deviations = []
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    for case, _ in generate_cases(seed, _CASES, 50):
+        c = 1 / (1 - case.p)
+        # The integral of the derivative between whole numbers must be the difference of the Δ(k).
+        # At k = 1 its slope is infinite for p < 1/2, so integrals start at k = 2.
+        k = np.arange(2.0, case.jobs + 1)[:, None] + (nodes + 1) / 2
+        inner = c * (k ** (c - 1) - (k - 1) ** (c - 1))
+        derivative = (1 - case.p) * (k**c - (k - 1) ** c) ** -case.p * inner
+        steps = np.diff(closed_form.coefficients(case.jobs + 1, case.p))[1:]
+        integrals: FloatArray = derivative @ weights / 2
+        deviations.append(get_deviation(integrals, steps))
+    return summarise_deviations(
+        deviations, _TOLERANCE, "integrals of this derivative and differences of Δ, up to k = 50"
+    )
+
+
 #: All checks of theorems, lemmas and steps of proofs, in the order of the paper.
 THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_equal_completion,
+    check_only_equaliser,
     check_makespan_allocation,
     check_makespan_formula,
     check_long_jobs_favoured,
     check_constant_allocation,
+    check_constant_in_any_order,
     check_constant_for_concave,
     check_scaling,
     check_scale_free,
+    check_slow_system,
+    check_mixed_system,
     check_flow_time_of_order,
     check_gaps_with_constant_shares,
     check_relaxed_bound,
@@ -433,10 +576,12 @@ THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_shortest_first,
     check_size_invariant,
     check_optimal_allocation,
+    check_product_formula,
     check_total_by_simulation,
     check_total_by_optimiser,
     check_short_jobs_favoured,
     check_constants_increase,
     check_coefficients_increase,
     check_coefficients_formula,
+    check_coefficients_derivative,
 )

@@ -1,34 +1,40 @@
-"""The paper's examples, its limits of p, and its first three figures."""
+"""The paper's examples, its remarks on other models and policies, and its first three figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.optimal import closed_form
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
     format_deviation,
+    get_deviation,
     judge_exact,
     judge_printed,
     judge_which,
+    summarise_deviations,
     summarise_exceptions,
 )
 from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
 from hesrpt.paper.reference_optimiser import generate_cases, optimise
-from hesrpt.policies import Equi, HeSrpt, Srpt
+from hesrpt.policies import Equi, HeSrpt, Srpt, State
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
-from hesrpt.speedups import Amdahl, PowerLaw, Speedup
+from hesrpt.speedups import Amdahl, Custom, PowerLaw, Speedup
 from hesrpt.workload import Workload
 
 # The example in the introduction: two jobs of size 1 on ten servers.
 _TWO_SIZES, _TEN_SERVERS = np.ones(2), 10.0
 _CASES = 1000
+_TOLERANCE = 1e-9
 
 
 @claim_of("Figure 1")
@@ -42,7 +48,69 @@ def check_concave_below_linear(seed: int) -> Finding:
         below = bool(np.all(speedup.rate(k[1:]) < k[1:]))
         exceptions += not (below and bool(np.all(np.diff(speedup.slope(k)) < 0)))
     return summarise_exceptions(
-        exceptions, len(powers), "values of p from 0.01 to 0.99, up to 1,000,000 servers"
+        exceptions, len(powers), "values of p from 0.01 to 0.99, on 1 to 1,000,000 servers"
+    )
+
+
+@claim_of("Figure 1")
+def check_below_linear_everywhere(seed: int) -> Finding:
+    """k^p with 0 < p < 1 lies below the line p = 1 for all k."""
+    k, powers = np.geomspace(1e-6, 1, 500)[:-1], np.linspace(0.01, 0.99, 99)
+    above = [bool(np.any(PowerLaw(p).rate(k) > k)) for p in powers.tolist()]
+    half = float(PowerLaw(0.5).rate(np.array(0.5)))
+    parts = int(np.sum(1e6 * closed_form.shares(500, 0.9) < 1))
+    finding = summarise_exceptions(
+        sum(above), len(above), "values of p from 0.01 to 0.99, on parts of a server"
+    )
+    return replace(
+        finding,
+        computed=f"{finding.computed}. At p = 0.5, half a server is as fast as {half:.2f} servers "
+        "are at p = 1",
+        possible_reason="the figure may start at k = 1. But parts of a server occur: with p = 0.9, "
+        f"heSRPT gives {parts} of 500 jobs on 1,000,000 servers less than one",
+    )
+
+
+@claim_of("Section 1, footnote 2")
+def check_server_rate(seed: int) -> Finding:
+    """If a server has the rate μ, μ s(k) replaces s(k) in every formula."""
+
+    def compare(sizes: FloatArray, servers: float, p: float, rate: float) -> FloatArray:
+        """Return the total flow time: simulated, by the formula for μ s(k), and with μ s(N)."""
+
+        def speed(k: FloatArray) -> FloatArray:
+            return np.asarray(rate * k**p)
+
+        k, constants = np.arange(1, len(sizes) + 1), closed_form.scale_free_constants(len(sizes), p)
+        each = k * speed(1 + constants) - (k - 1) * speed(constants)
+        run = simulate(Workload(sizes, Custom(speed)), servers, HeSrpt(p=p))
+        everywhere = float(sizes @ each / speed(np.array(servers)))
+        once = closed_form.total_flow_time(sizes, servers, p) / rate
+        return np.array([run.total_flow_time, everywhere, once])
+
+    example = compare(_TWO_SIZES, _TEN_SERVERS, 0.5, 2.0)
+    cases = np.array(
+        [
+            compare(case.sizes, case.servers, case.p, float(rng.uniform(2, 10)))
+            for case, rng in generate_cases(seed, 10, 20)
+        ]
+    )
+    everywhere, once = (get_deviation(cases[:, way], cases[:, 0]) for way in (1, 2))
+    return Finding(
+        computed="two jobs of size 1 on 10 servers of rate 2, p = 0.5: a simulated total flow time "
+        f"of {example[0]:.4f}, and {example[1]:.4f} by the formula of Theorem 8 with 2 s(k) for "
+        f"every s(k); with 2 s(N) for s(N) alone, it is {example[2]:.4f}, and over {len(cases)} "
+        f"random cases deviations are {format_deviation(once)}",
+        verdict=judge_exact(everywhere, _TOLERANCE),
+        rule="exact",
+        values={
+            "ours": float(example[0]),
+            "theirs": float(example[1]),
+            "deviation": everywhere,
+            "deviation_if_once": once,
+        },
+        possible_reason="the formula uses s(ab) = s(a) s(b), which is not true of μ s. Only rates "
+        "of service, such as s(N), are multiplied by μ, not the ratios of shares in brackets",
     )
 
 
@@ -177,6 +245,72 @@ def check_limit_srpt(seed: int) -> Finding:
     return _check_limit("srpt", (0.9, 0.99, 0.999, 0.9999), seed)
 
 
+@claim_of("Section 4.1")
+def check_srpt_alone_optimal(seed: int) -> Finding:
+    """At p = 1, every policy that does not give all servers to the smallest job does worse."""
+    linear, exceptions = Amdahl(1.0), 0
+    for case, rng in generate_cases(seed, _CASES, 8):
+
+        def share_some(state: State, rng: np.random.Generator = rng) -> FloatArray:
+            """Give part of the servers to another job, or to none."""
+            held = Srpt()(state)
+            part = held.max() * rng.uniform(0.01, 1)
+            smallest = int(np.argmax(held))
+            other = int(rng.integers(len(held)))
+            held[smallest] -= part
+            if other != smallest:
+                held[other] += part
+            return held
+
+        jobs = Workload(case.sizes, linear)
+        best = simulate(jobs, case.servers, Srpt()).total_flow_time
+        other = simulate(jobs, case.servers, share_some).total_flow_time
+        exceptions += not other > best * (1 + 1e-12)
+    return summarise_exceptions(
+        exceptions, _CASES, "simulations in which SRPT gives up a random part of the servers"
+    )
+
+
+@claim_of("Section 3")
+def check_shortest_first_on_one_server(seed: int) -> Finding:
+    """On one server, shortest first is optimal: serving only the smallest job is an improvement."""
+
+    def serve_in_order(ranks: IntArray) -> Callable[[State], FloatArray]:
+        """Return a policy that serves one job at a time, the one of the lowest rank first."""
+
+        def policy(state: State) -> FloatArray:
+            here = ranks[state.jobs]
+            return np.where(here == here.min(), state.servers, 0.0)
+
+        return policy
+
+    exceptions, batches = 0, 200
+    for case, rng in generate_cases(seed, batches, 8):
+        jobs = Workload(
+            case.sizes, PowerLaw(case.p).time_shared()
+        )  # sharing a server gains nothing
+        larger = 2 * rng.permutation(case.jobs - 1)
+        smallest = 2 * int(rng.integers(case.jobs - 1)) + 1  # some larger job comes before it
+        shortest_first, best, before, after, equal = (
+            simulate(jobs, 1, policy).total_flow_time
+            for policy in (
+                "srpt",
+                "optimal",
+                serve_in_order(np.append(larger, smallest)),
+                serve_in_order(np.append(larger, -1)),
+                "equi",
+            )
+        )
+        is_best = abs(best / shortest_first - 1) < _TOLERANCE
+        exceptions += not (is_best and after < before and shortest_first < equal)
+    return summarise_exceptions(
+        exceptions,
+        batches,
+        "shortest first is as good as the optimum and better than equal shares, and in a random "
+        "order it is better to move the smallest job to the front",
+    )
+
+
 @claim_of("Section 1")
 def check_limit_equi(seed: int) -> Finding:
     """As p → 0, EQUI becomes optimal."""
@@ -199,6 +333,37 @@ def check_efficiency(seed: int) -> Finding:
     )
 
 
+@claim_of("Section 4.2")
+def check_intermediate_srpt(seed: int) -> Finding:
+    """Policies such as Intermediate-SRPT reduce to EQUI if there are fewer jobs than servers."""
+
+    def serve(state: State) -> FloatArray:
+        """Share equally, or serve the smallest jobs if there are more jobs than servers."""
+        if len(state) <= state.servers:
+            return np.full(len(state), state.servers / len(state))
+        held = np.zeros(len(state))
+        held[np.argsort(state.remaining)[: int(state.servers)]] = 1.0
+        return held
+
+    deviations = []
+    for case, rng in generate_cases(seed, 100, 20):
+        servers = case.jobs + int(rng.integers(1, 1000))
+        ends, equi_ends = (
+            simulate(case.workload, servers, policy).completion_times for policy in (serve, "equi")
+        )
+        deviations.append(get_deviation(ends, equi_ends))
+    crowd = Workload([4, 3, 2, 1], PowerLaw(0.5).time_shared())
+    few = [simulate(crowd, 2, policy).total_flow_time for policy in (serve, "equi")]
+    finding = summarise_deviations(
+        deviations, _TOLERANCE, "simulated completion times under both policies"
+    )
+    return replace(
+        finding,
+        computed=f"{finding.computed}. With more jobs than servers they differ: for sizes 4, 3, 2, "
+        f"1 on 2 servers, p = 0.5, total flow times are {few[0]:.4g} and {few[1]:.4g}",
+    )
+
+
 @claim_of("Section 4.3")
 def check_short_jobs_favoured_by_others(seed: int) -> Finding:
     """The optimum also favours short jobs under other speedups."""
@@ -216,6 +381,8 @@ def check_short_jobs_favoured_by_others(seed: int) -> Finding:
 #: All checks, in the order of the paper.
 EXAMPLE_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_concave_below_linear,
+    check_below_linear_everywhere,
+    check_server_rate,
     check_limit_srpt,
     check_limit_equi,
     check_three_jobs,
@@ -224,6 +391,9 @@ EXAMPLE_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_srpt_inefficient,
     check_amdahl_split,
     check_amdahl_asymmetric,
+    check_shortest_first_on_one_server,
+    check_srpt_alone_optimal,
     check_efficiency,
+    check_intermediate_srpt,
     check_short_jobs_favoured_by_others,
 )
