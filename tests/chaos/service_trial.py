@@ -17,8 +17,7 @@ from chaos.items import append_line, get_permit_path
 from chaos.scheduler import Scheduler, hold_database_lock
 from chaos.trial import Trial
 from hesrpt.cli.run_access import DirectoryRun, ServiceRun
-from hesrpt.service.client import Client
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import Client, ServiceError
 
 _CLIENTS = 3
 #: The longest that an answer of the API may take, in seconds.
@@ -254,8 +253,10 @@ class ServiceTrial(Trial):
     def _check_jobs(self) -> None:
         """Compare both doors with each other, with what clients know, and with the evidence."""
         assert self._url is not None
-        by_url = {job["name"]: job for job in ServiceRun(self._url, None).read().content["jobs"]}
-        content = DirectoryRun(self.state).read().content
+        by_url = {
+            job["name"]: job for job in ServiceRun(self._url, None).read().to_json_value()["jobs"]
+        }
+        content = DirectoryRun(self.state).read().to_json_value()
         by_directory = {job["name"]: job for job in content["jobs"]}
         owned = {job.name: (client, job) for client in self.clients for job in client.jobs}
         for name in sorted({*by_url, *by_directory} - owned.keys()):

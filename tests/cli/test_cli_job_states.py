@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client, Pool
 from hesrpt.reports.inspection import read_report
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -23,9 +23,9 @@ from hesrpt.reports.counterfactuals import (
     RunComparison,
     SimulatedPolicy,
     compare_policies,
+    read_recent_history,
 )
 from hesrpt.reports.inspection import read_report
-from hesrpt.reports.recent_history import read_recent_history
 from hesrpt.scheduler import live_run
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs

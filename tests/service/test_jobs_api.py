@@ -15,11 +15,11 @@ from support.waiting import wait_until
 
 from hesrpt import Pool, Retention
 from hesrpt.cli.add import parse_words
+from hesrpt.jobs.job_view import JobView
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs
-from hesrpt.service.client import JobInfo
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
 from hesrpt.service.job_queue import ANSWER_SECONDS
 from hesrpt.service.job_requests import read_jobs
 
@@ -36,7 +36,7 @@ def _impatient_retention(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pruning, name, 0.0)
 
 
-def wait_for(served: ServedQueue, name: str) -> JobInfo:
+def wait_for(served: ServedQueue, name: str) -> JobView:
     return served.client.wait(name, timeout=60)[0]
 
 

@@ -21,8 +21,8 @@ from support.shell import call
 from support.waiting import wait_until
 
 from hesrpt.service.app import create_routes
-from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream, StreamLimit
+from hesrpt.service.schedule_view import ComparisonCache
 
 _GUIDE = (ROOT / "docs" / "how-to" / "one-queue-for-a-team.md").read_text()
 _REFERENCE = (ROOT / "docs" / "reference" / "http-api.md").read_text()

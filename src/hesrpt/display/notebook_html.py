@@ -5,8 +5,14 @@ from __future__ import annotations
 from html import escape as escape_html
 
 from hesrpt.display.escaping import escape
-from hesrpt.display.overview import JobOverview, RunOverview
-from hesrpt.units import format_duration
+from hesrpt.display.overview import (
+    RunOverview,
+    describe_elapsed,
+    describe_items,
+    describe_left,
+    describe_servers,
+)
+from hesrpt.jobs.job_view import JobView
 
 # More rows than this are not read.
 _MAX_ROWS = 30
@@ -33,13 +39,13 @@ def render_run(run: RunOverview) -> str:
     return _render_table(f"<b>Pool</b>: {_escape(run.describe())}", jobs, others)
 
 
-def render_job(job: JobOverview) -> str:
+def render_job(job: JobView) -> str:
     """Return a table of one job, and why it failed."""
     error = f"{job.error}" if job.state == "failed" and job.error else ""
     return _render_table("", [job], error)
 
 
-def _render_table(title: str, jobs: list[JobOverview], footer: str) -> str:
+def _render_table(title: str, jobs: list[JobView], footer: str) -> str:
     parts = ['<div style="font-size:13px;line-height:1.5;font-variant-numeric:tabular-nums">']
     if title:
         parts.append(f"<div>{title}</div>")
@@ -58,18 +64,17 @@ def _render_table(title: str, jobs: list[JobOverview], footer: str) -> str:
     return "".join([*parts, "</div>"])
 
 
-def _render_row(job: JobOverview) -> str:
+def _render_row(job: JobView) -> str:
     colour = _COLOURS[job.state]
     dot = f'<span style="color:{colour}">●</span>'
-    elapsed = "" if job.flow_time is None else format_duration(job.flow_time)
     cells = [
         (_LEFT, _escape(job.name)),
         (_LEFT, f"{dot} {job.state}"),
         (_LEFT, _render_bar(job.progress, colour)),
-        (_RIGHT, job.describe_items()),
-        (_RIGHT, job.describe_servers()),
-        (_RIGHT, elapsed),
-        (_RIGHT, job.describe_left()),
+        (_RIGHT, describe_items(job)),
+        (_RIGHT, describe_servers(job)),
+        (_RIGHT, describe_elapsed(job)),
+        (_RIGHT, describe_left(job)),
     ]
     columns = "".join(_render_cell("td", style, cell) for style, cell in cells)
     return f"<tr>{columns}</tr>"

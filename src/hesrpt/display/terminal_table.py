@@ -14,7 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from hesrpt.display.console import literal
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import (
+    RunOverview,
+    describe_elapsed,
+    describe_items,
+    describe_left,
+    describe_servers,
+    describe_wait,
+)
+from hesrpt.jobs.job_view import JobView
 from hesrpt.units import format_count, format_duration
 
 _STYLES = {
@@ -84,7 +92,7 @@ def _measure(cell: Text | ProgressBar) -> int:
 
 
 def build_table(
-    jobs: Sequence[JobOverview],
+    jobs: Sequence[JobView],
     *,
     width: int | None = None,
     has_bars: bool = True,
@@ -115,13 +123,10 @@ def build_table(
     return table
 
 
-def _build_columns(
-    jobs: Sequence[JobOverview], *, has_bars: bool, cuts_names: bool
-) -> list[_Column]:
+def _build_columns(jobs: Sequence[JobView], *, has_bars: bool, cuts_names: bool) -> list[_Column]:
     def build(texts: Iterable[str], style: str = "") -> list[Text]:
         return [literal(text, style) for text in texts]
 
-    flow_times = ["" if job.flow_time is None else format_duration(job.flow_time) for job in jobs]
     columns = [
         _Column(header="job", cells=build(job.name for job in jobs), can_shrink=cuts_names),
         _Column(header="group", cells=build(job.group for job in jobs), can_shrink=True, order=2),
@@ -129,32 +134,32 @@ def _build_columns(
         _Column(header="", cells=[_build_bar(job) for job in jobs] if has_bars else [], order=1),
         _Column(
             header="items",
-            cells=build(job.describe_items() for job in jobs),
+            cells=build(map(describe_items, jobs)),
             is_right=True,
             order=7,
         ),
         _Column(
             header="failures",
-            cells=build(str(job.failures or "") for job in jobs),
+            cells=build(str(job.failed or "") for job in jobs),
             is_right=True,
             order=5,
         ),
         _Column(
             header="servers",
-            cells=build(job.describe_servers() for job in jobs),
+            cells=build(map(describe_servers, jobs)),
             is_right=True,
             order=6,
         ),
-        _Column(header="elapsed", cells=build(flow_times), is_right=True, order=3),
+        _Column(header="elapsed", cells=build(map(describe_elapsed, jobs)), is_right=True, order=3),
         _Column(
             header="left",
-            cells=build(job.describe_left() for job in jobs),
+            cells=build(map(describe_left, jobs)),
             is_right=True,
             order=8,
         ),
         _Column(
             header="",
-            cells=build((job.describe_wait() for job in jobs), "bright_black"),
+            cells=build(map(describe_wait, jobs), "bright_black"),
             can_shrink=True,
             order=4,
         ),
@@ -190,7 +195,7 @@ def _build_summary(run: RunOverview) -> Text:
     return literal(summary, _SUMMARY_STYLE)
 
 
-def _build_bar(job: JobOverview) -> ProgressBar:
+def _build_bar(job: JobView) -> ProgressBar:
     """Return a bar; a moving one while a job runs whose number of items is unknown."""
     return ProgressBar(
         total=1.0,

@@ -40,9 +40,13 @@ from hesrpt.pool.waiting import (
     wait_except_for_executors,
     wait_for_all_jobs,
 )
-from hesrpt.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
-from hesrpt.reports.live_history import describe_history
-from hesrpt.reports.live_overview import describe_run, write_run
+from hesrpt.reports.counterfactuals import (
+    MAX_JOBS,
+    RunComparison,
+    compare_policies,
+    describe_history,
+)
+from hesrpt.reports.job_views import view_run
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.driver import Driver
@@ -67,7 +71,7 @@ class PoolView:
     _handles: JobHandles
 
     def __repr__(self) -> str:
-        return f"<Pool: {write_run(self.overview())}>"
+        return f"<Pool: {self.overview().describe_with_jobs()}>"
 
     def _repr_html_(self) -> str:
         """Return the jobs as HTML, which notebooks show."""
@@ -154,7 +158,7 @@ class PoolView:
         if self._handles.progress is not None:
             self._handles.progress.close()
         self._handles.progress = Progress(
-            partial(describe_run, self._driver),
+            partial(view_run, self._driver),
             partial(wait_except_for_executors, self._driver),
             choose_screen(),
         )
@@ -162,7 +166,7 @@ class PoolView:
 
     def overview(self) -> RunOverview:
         """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
-        return describe_run(self._driver)
+        return view_run(self._driver)
 
     def snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hesrpt.decisions.kinds import LearnedRun
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.jobs.hooks import HookCall
-from hesrpt.jobs.item_resources import describe_shortage
-from hesrpt.jobs.job_end import JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_view import JobView
+from hesrpt.reports.job_views import JobViewer
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.run_history import (
@@ -57,21 +58,30 @@ class RunStatus:
         return used | dict(self.settings)
 
     @cached_property
-    def _unfinished(self) -> set[str]:
-        return {job.name for job in self.jobs if not job.has_ended}
-
-    def list_unfinished(self, job: JobRecord) -> list[str]:
-        """Return the names of the jobs that have to end before a job starts."""
-        names = [] if job.has_ended else job.spec.after
-        return [name for name in names if name in self._unfinished]
-
-    def explain_wait(self, job: JobRecord) -> str:
-        """Return of which resources a job needs more than are free, if it waits for them."""
-        is_waiting = self.is_running and self.get_state(job) == "waiting"
-        if not is_waiting or self.list_unfinished(job):
-            return ""
+    def views(self) -> list[JobView]:
+        """What is shown of the jobs, and then of those that were submitted."""
+        unfinished = {job.name for job in self.jobs if not job.has_ended}
         free = {kind: free for kind, (_, free) in self.progress.resources.items()}
-        return describe_shortage(job.spec.resources, free, "free")
+        viewer = JobViewer(
+            # What the scheduler wrote last; predictions are from then on.
+            now=max(self.time, self.progress.time),
+            is_unfinished=unfinished.__contains__,
+            free=free if self.is_running else None,
+        )
+        submitted = [viewer.view_submitted(spec) for spec in self.submitted]
+        return [*(self._view(viewer, job) for job in self.jobs), *submitted]
+
+    def _view(self, viewer: JobViewer, job: JobRecord) -> JobView:
+        """Return what is shown of a job; without a scheduler, none holds servers."""
+        numbers: dict[str, Any] = {}
+        if self.is_running:
+            numbers = {
+                "servers": self.held.get(job.number, 0),
+                "planned": self.progress.planned.get(job.number, 0),
+                "predicted_end": self.progress.ends.get(job.number),
+            }
+        is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
+        return viewer.view_record(job, job.failed_items, is_paused=is_paused, **numbers)
 
     @property
     def submitted(self) -> list[JobSpec]:
@@ -94,57 +104,14 @@ class RunStatus:
                 changes.append((name, request))
         return changes
 
-    def get_state(self, job: JobRecord) -> JobState:
-        """Return the state of a job; without a scheduler, none holds servers."""
-        is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
-        return get_job_state(job.end, servers=self.get_servers(job), is_paused=is_paused)
-
-    def get_servers(self, job: JobRecord) -> int:
-        """Return how many servers a job holds."""
-        return self.held.get(job.number, 0) if self.is_running and not job.has_ended else 0
-
-    def get_planned(self, job: JobRecord) -> int | None:
-        """Return how many servers the policy gives a job; None if it has ended or nobody knows."""
-        # What the scheduler wrote a second ago may name jobs that have ended since.
-        if not self.is_running or job.has_ended:
-            return None
-        return 0 if self.list_unfinished(job) else self.progress.planned.get(job.number)
-
-    def get_eta(self, job: JobRecord) -> float | None:
-        """Return in how many seconds a job will have ended; None if it has or nobody knows."""
-        is_active = self.is_running and not job.has_ended
-        end = self.progress.ends.get(job.number) if is_active else None
-        return None if end is None else max(end - self.progress.time, 0.0)
-
-    def describe(self) -> RunOverview:
-        """Return what is shown of the run, with the jobs that were submitted to it."""
-        jobs = [
-            JobOverview(
-                name=job.name,
-                state=self.get_state(job),
-                done=job.done,
-                items=job.items,
-                failures=len(job.failed_items),
-                servers=self.get_servers(job),
-                planned=self.get_planned(job),
-                flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
-                eta=self.get_eta(job),
-                error=job.error,
-                group=job.spec.group,
-                waits_for=self.list_unfinished(job),
-                waits_because=self.explain_wait(job),
-            )
-            for job in self.jobs
-        ]
-        jobs += [
-            JobOverview(name=spec.name, state="submitted", items=spec.items, group=spec.group)
-            for spec in self.submitted
-        ]
+    @property
+    def overview(self) -> RunOverview:
+        """What is shown of the run."""
         return RunOverview(
             # Before the first job, no progress is written.
             servers=self.held.get(WHOLE_POOL, self.progress.servers),
             policy=self.policy,
-            jobs=jobs,
+            jobs=self.views,
             note="" if self.is_running else "no scheduler is running",
         )
 
@@ -169,6 +136,12 @@ class RunReport:
     history: RunHistory  # of these jobs
 
     @property
+    def views(self) -> list[JobView]:
+        """What is shown of these jobs."""
+        viewer = JobViewer(now=0.0, is_unfinished=lambda name: False)
+        return [viewer.view_record(record, record.failed_items) for record in self.records]
+
+    @property
     def metrics(self) -> dict[str, float] | None:
         """The metrics of the jobs that are done; None if none is."""
         done = [record for record in self.records if record.state == "done"]
@@ -179,18 +152,6 @@ class RunReport:
 
 class NothingEndedError(InputError):
     """No job of a run has ended, so there is nothing to report."""
-
-
-class UnknownItemError(InputError):
-    """A job has no item of this number."""
-
-
-class ItemLog(NamedTuple):
-    """The output of an item."""
-
-    item: int
-    title: str  # the number of the item; for a command also the item
-    path: Path
 
 
 def read_job_names(directory: Path) -> set[str]:
@@ -280,6 +241,25 @@ def read_learned_runs(directory: Path) -> list[LearnedRun]:
         return journal.read_learned_runs()
 
 
+# --- what items have printed ----------------------------------------------------------------------
+
+#: The most output of a job that is read at once, in bytes.
+MAX_TAIL = 10_000_000
+_BLOCK_BYTES = 1 << 16
+
+
+class UnknownItemError(InputError):
+    """A job has no item of this number."""
+
+
+class ItemLog(NamedTuple):
+    """The output of an item."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    path: Path
+
+
 def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
     """Return the output of the items of a job that have printed something.
 
@@ -301,3 +281,80 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
         items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
         raise UnknownItemError(f"there is no item {item} in job {job!r}; {items}")
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
+
+
+class Output(NamedTuple):
+    """Something that an item has printed."""
+
+    log: ItemLog
+    content: bytes
+
+
+def read_log_ends(directory: Path, job: str, item: int | None, tail: int) -> list[Output]:
+    """Return the last ``tail`` bytes that the items of a job have printed, in their order."""
+    outputs: list[Output] = []
+    left = tail
+    for log in reversed(list_logs(directory, job, item)):
+        if left <= 0:
+            break
+        content = b""
+        with suppress(FileNotFoundError), open(log.path, "rb") as file:  # it was empty, and removed
+            file.seek(max(os.fstat(file.fileno()).st_size - left, 0))
+            content = file.read(left)
+        outputs.append(Output(log, content))
+        left -= len(content)
+    return outputs[::-1]
+
+
+class LogFollower:
+    """Reads what the items of a job print, from the beginning of their logs on.
+
+    Without a journal, it opens that of the directory for each look.
+    """
+
+    def __init__(
+        self, directory: Path, job: str, item: int | None = None, journal: Journal | None = None
+    ) -> None:
+        self.directory, self.job, self.item = directory, job, item
+        self._journal = journal
+        self._positions: dict[Path, int] = {}  # how much of each log has been read
+        with self._open_journal() as opened:
+            record = opened.get_record(job)
+        self._number, self.items = record.number, record.items
+        self._logs: dict[Path, ItemLog] = {}
+        with suppress(UnknownItemError):  # the item was not read yet
+            self._logs = {log.path: log for log in list_logs(directory, job, item)}
+
+    def _open_journal(self) -> AbstractContextManager[Journal]:
+        if self._journal is not None:
+            return nullcontext(self._journal)
+        return closing(Journal.read(self.directory))
+
+    def read(self) -> tuple[list[Output], bool]:
+        """Return what was printed since the last call, and whether there may be more."""
+        with self._open_journal() as journal:
+            record = journal.read_record(self._number)
+            is_running = journal.is_running
+        # What was printed before the job ended is in the files now.
+        for name, path in sorted(find_logs(self.directory, self._number).items()):
+            is_current = name.run == record.spec.resumed
+            if path not in self._logs and is_current and self.item in (None, name.item):
+                title = record.spec.describe_item(name.item)
+                self._logs[path] = ItemLog(name.item, title, path)
+        outputs = [
+            Output(log, block) for log in self._logs.values() for block in self._read_new(log.path)
+        ]
+        return outputs, is_running and not record.has_ended
+
+    def _read_new(self, path: Path) -> Iterator[bytes]:
+        position = self._positions.get(path, 0)
+        with suppress(OSError), open(path, "rb") as file:  # it may have been removed
+            size = os.fstat(file.fileno()).st_size
+            if size < position:  # it was cut, because it had become too large
+                yield b"\nhesrpt: output was dropped here, because the log was too large\n"
+                position = size
+            file.seek(position)
+            while block := file.read(_BLOCK_BYTES):
+                position += len(block)
+                yield block
+        self._positions[path] = position
