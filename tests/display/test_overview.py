@@ -19,13 +19,29 @@ from hesrpt.display.terminal_table import build_view
 from hesrpt.jobs.job_view import JobView
 
 RUNNING = JobView(
-    name="big", state="running", done=12, items=100, servers=3, planned=4, elapsed=5.0, eta=42.34
+    name="big",
+    state="running",
+    done=12,
+    items=100,
+    servers=3,
+    planned=4,
+    elapsed=5.0,
+    eta=42.34,
+    progress=0.12,
 )
-WAITING = JobView(name="small", state="waiting", items=1, planned=0, elapsed=0.2)
-UNKNOWN = replace(RUNNING, name="stream", items=None, done=1200, servers=1, eta=None)
-DONE = replace(RUNNING, name="fine", state="done", done=100, servers=0)
+WAITING = JobView(name="small", state="waiting", items=1, planned=0, elapsed=0.2, progress=0.0)
+UNKNOWN = replace(RUNNING, name="stream", items=None, done=1200, servers=1, eta=None, progress=None)
+DONE = replace(RUNNING, name="fine", state="done", done=100, servers=0, progress=1.0)
 EMPTY = replace(DONE, name="empty", done=0, items=0)
-FAILED = replace(DONE, name="bad", state="failed", done=50, error="item 3: boom\nat <x>", failed=1)
+FAILED = replace(
+    DONE,
+    name="bad",
+    state="failed",
+    done=50,
+    error="item 3: boom\nat <x>",
+    failed=1,
+    progress=0.5,
+)
 RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DONE, EMPTY, FAILED])
 
 
@@ -231,7 +247,7 @@ PICTURE = RunOverview(
     servers=4,
     policy="adaptive",
     jobs=[
-        JobView(name="thumbnails", state="done", done=200, items=200, elapsed=4.21),
+        JobView(name="thumbnails", state="done", done=200, items=200, elapsed=4.21, progress=1.0),
         JobView(
             name="search",
             state="running",
@@ -240,6 +256,7 @@ PICTURE = RunOverview(
             servers=3,
             planned=3,
             elapsed=12.4,
+            progress=37 / 120,
             eta=21.8,
         ),
         JobView(name="report", state="waiting", items=12, planned=0, elapsed=2.1, eta=25.2),

@@ -18,7 +18,7 @@ from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.hooks import Hook
 from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.reports import live_history
+from hesrpt.reports import counterfactuals
 from hesrpt.reports.counterfactuals import (
     RunComparison,
     SimulatedPolicy,
@@ -148,11 +148,11 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (live_history, live_run):
+    for module in (counterfactuals, live_run):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])
-    assert live_history.describe_history(pool._driver).timings.keys() == {2}
+    assert counterfactuals.describe_history(pool._driver).timings.keys() == {2}
     comparison = pool.compare_policies()
     means = get_means(comparison)
     assert means["adaptive"] == pytest.approx(comparison.mean_flow_time, rel=0.05)
@@ -183,7 +183,7 @@ def test_uncertain_speedups_widen_the_margin() -> None:
 
 @pytest.fixture(scope="module")
 def history() -> RunHistory:
-    return live_history.describe_history(run()._driver)
+    return counterfactuals.describe_history(run()._driver)
 
 
 def change_spec(**changes: object) -> Callable[[JobRecord], JobRecord]:
