@@ -6,6 +6,7 @@ import json
 import operator
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,9 +21,10 @@ from hesrpt import Client, Pool
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.pool.batch_run import RunOptions, run_jobs
 from hesrpt.reports.inspection import read_report
-from hesrpt.scheduler.requests import submit_jobs
 from hesrpt.service.client import ServiceError
 from hesrpt.service.job_requests import read_jobs
+from hesrpt.storage.journal_entries import Request
+from hesrpt.storage.journal_requests import RequestTable
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -212,9 +214,14 @@ def test_submitted_job_is_the_same_by_directory_and_by_url(
     with serve_queue(tmp_path / "s") as served:
         served.client.wait(served.add("true", name="again"), timeout=60)
         specs = read_jobs({"command": "true {item}", "items": ["a"], "name": "again"}, ())
-        with served.queue.driver.condition:  # the scheduler takes nothing meanwhile
-            submit_jobs(tmp_path / "s", specs)
-            by_url, by_directory = read_both(served, monkeypatch)
+        request = Request(kind="submit", number=99, spec=specs[0])
+
+        def read(table: RequestTable) -> list[Request]:
+            is_scheduler = threading.current_thread().name == "hesrpt-driver"
+            return [] if is_scheduler else [request]
+
+        monkeypatch.setattr(RequestTable, "read", read)
+        by_url, by_directory = read_both(served, monkeypatch)
     assert by_url == by_directory
     assert by_url["submitted"] == ["again (2)"]
     assert [(job["name"], job["state"], job["items"]) for job in by_url["jobs"]] == [

@@ -290,11 +290,11 @@ class Output(NamedTuple):
     content: bytes
 
 
-def read_log_ends(directory: Path, job: str, item: int | None, tail: int) -> list[Output]:
-    """Return the last ``tail`` bytes that the items of a job have printed, in their order."""
+def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
+    """Return the last ``tail`` bytes of several logs."""
     outputs: list[Output] = []
     left = tail
-    for log in reversed(list_logs(directory, job, item)):
+    for log in reversed(logs):
         if left <= 0:
             break
         content = b""

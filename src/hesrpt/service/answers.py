@@ -206,7 +206,7 @@ class SimulatedPolicy:
     policy: str
     mean_flow_time: float
     margin: float
-    flow_times: Sequence[float]
+    flow_times: Mapping[str, float]  # by the names of jobs
 
 
 @dataclass(frozen=True, kw_only=True)
