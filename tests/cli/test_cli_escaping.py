@@ -15,7 +15,7 @@ import pytest
 from support.shell import call, run
 
 from hesrpt import Pool
-from hesrpt.display.escaping import escape, escape_output
+from hesrpt.display.console import escape, escape_output
 
 NASTY = "a\x1b[31m\n[red]b\r\u202ec\x07\x9b[/red]"
 SHOWN = r"a\x1b[31m\n[red]b\r\u202ec\x07\x9b[/red]"

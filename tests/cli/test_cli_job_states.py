@@ -242,7 +242,7 @@ def test_report_covers_all_jobs_that_have_ended(command: Command) -> None:
 
 
 def test_logs_of_every_state(command: Command) -> None:
-    printed = {"reused": "earlier\n", "quick": "quick a\n", "failed": "no\n"}
+    printed = {"reused": "earlier\n", "quick": "quick a\n", "failed": "no\n", "kept": "bad\n"}
     for name in STATES:
         done = command("logs", name)
         nothing = "" if name in printed else f"hesrpt: job {name!r} has printed nothing\n"

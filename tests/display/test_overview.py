@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 from support.paths import ROOT
 
-from hesrpt.display.notebook_html import render_job, render_run
-from hesrpt.display.overview import RunOverview, describe_job
+from hesrpt.display.overview import RunOverview, describe_job, render_job, render_run
 from hesrpt.display.progress import LineScreen, TerminalScreen
 from hesrpt.display.terminal_table import build_view
 from hesrpt.jobs.job_view import JobView

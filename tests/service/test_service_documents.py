@@ -92,11 +92,11 @@ def check_answer(model: Any, answer: str, place: str) -> None:
 
 def test_answers_are_of_the_types_that_are_described(served: ServedQueue) -> None:
     queue, client = served.queue, served.connect()
+    failed = served.add("false", retries=0, name="failed", on_end="exit 3")
+    served.client.wait(failed, timeout=60)
     for name, group in (("shown", "shown"), ("other", "others")):
         command = "test {item} = a || sleep 60; echo {item}"
         served.add(command, items=["a", "b"], name=name, group=group, max_servers=1)
-    failed = served.add("false", retries=0, name="failed", on_end="exit 3")
-    served.client.wait(failed, timeout=60)
     wait_until(lambda: served.client.info("shown").done == 1)
     wait_until(lambda: bool(served.client.servers()["failed_hooks"]))
     # What the requests need besides their paths.

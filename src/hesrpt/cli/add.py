@@ -15,7 +15,7 @@ from hesrpt.cli.completion import complete_after_failure, complete_group, comple
 from hesrpt.cli.options import AsJson, number_option, option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.cli.terminal import print_json
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.cli.options import AsJson, option
 from hesrpt.cli.run_choice import RunArguments, RunChoice
 from hesrpt.cli.terminal import print_json
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.errors import InputError
 from hesrpt.validation import check_positive, is_number
 

@@ -12,7 +12,7 @@ import typer
 from hesrpt.cli.completion import complete_job
 from hesrpt.cli.options import option, parse_whole_number
 from hesrpt.cli.run_choice import RunChoice
-from hesrpt.display.escaping import escape, escape_output
+from hesrpt.display.console import escape, escape_output
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:

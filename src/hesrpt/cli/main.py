@@ -24,7 +24,7 @@ from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
 from hesrpt.cli.status import status, wait
 from hesrpt.cli.whatif import whatif
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.validation import is_number
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hesrpt.cli.options import AsJson, Seed, option, whole_number_option
 from hesrpt.cli.terminal import create_table, print_table, show_progress
-from hesrpt.display.console import create_console, literal
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import create_console, escape, literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

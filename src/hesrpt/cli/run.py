@@ -17,8 +17,7 @@ from hesrpt.cli.completion import complete_change
 from hesrpt.cli.engine_options import EngineOptions
 from hesrpt.cli.options import AsJson, malleable_policy_option, option, whole_number_option
 from hesrpt.cli.terminal import create_table, print_json, print_table
-from hesrpt.display.console import create_console, literal
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import create_console, escape, literal
 from hesrpt.errors import InputError
 from hesrpt.units import format_count, format_duration
 

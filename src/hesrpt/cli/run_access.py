@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.hooks import FailedHook, list_failed_hooks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from hesrpt.cli.engine_options import EngineOptions
 from hesrpt.cli.options import malleable_policy_option, option, whole_number_option
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import typer
 from hesrpt.cli.options import AsJson, option
 from hesrpt.cli.run_choice import RunArguments, RunChoice
 from hesrpt.cli.terminal import create_table, print_json, print_table
-from hesrpt.display.console import create_console, literal
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import create_console, escape, literal
 from hesrpt.errors import InputError
 from hesrpt.units import format_duration_with_margin, parse_duration
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hesrpt._version import __version__
-from hesrpt.display.console import create_console
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import create_console, escape
 from hesrpt.errors import InputError, OverloadWarning
 
 if TYPE_CHECKING:

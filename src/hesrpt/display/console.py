@@ -1,14 +1,15 @@
-"""The console of a terminal, and text that is shown on it literally."""
+"""The console of a terminal, and text from outside, such as job names, made safe to show on it."""
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
-
-from hesrpt.display.escaping import escape, escape_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
@@ -31,3 +32,43 @@ def print_error_text(console: Console, subject: str, error: str | None) -> None:
 
     reason = f": {escape_lines(error)}" if error else ""
     console.print(Text(f"{escape(subject)}{reason}"), soft_wrap=True)
+
+
+def escape(text: str) -> str:
+    r"""Replace characters that a terminal would obey, or that hide or reorder others.
+
+    >>> escape("a\x1b[31m\nb\u202e é")
+    'a\\x1b[31m\\nb\\u202e é'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or unicodedata.category(letter) == "Zs" else _name(letter)
+        for letter in text
+    )
+
+
+def escape_output(text: str) -> str:
+    """Escape the output of a program, which keeps its lines and tabs."""
+    lines = ("\t".join(map(escape, line.split("\t"))) for line in text.split("\n"))
+    return "\n".join(lines)
+
+
+def escape_lines(text: str) -> str:
+    r"""Escape a text of several lines, and indent all but the first: none can pass for ours.
+
+    >>> escape_lines("boom\n\tat x\r")
+    'boom\n            at x\\r'
+    """
+    return "\n    ".join(escape(line.expandtabs(8)) for line in text.split("\n"))
+
+
+def _name(letter: str) -> str:
+    code = ord(letter)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"  # a byte that is not UTF-8
+    if letter in _SHORT:
+        return _SHORT[letter]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

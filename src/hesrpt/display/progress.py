@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hesrpt.display.console import create_console, literal, print_error_text
-from hesrpt.display.notebook_html import render_run
-from hesrpt.display.overview import RunOverview, describe_job
+from hesrpt.display.overview import RunOverview, describe_job, render_run
 from hesrpt.units import format_duration
 
 if TYPE_CHECKING:

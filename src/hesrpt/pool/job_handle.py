@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hesrpt.display.escaping import escape
-from hesrpt.display.notebook_html import render_job
-from hesrpt.display.overview import describe_job
+from hesrpt.display.console import escape
+from hesrpt.display.overview import describe_job, render_job
 from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure

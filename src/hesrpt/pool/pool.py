@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
 from hesrpt.decisions.retention import Retention
-from hesrpt.display.notebook_html import render_run
-from hesrpt.display.overview import RunOverview
+from hesrpt.display.overview import RunOverview, render_run
 from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError, JobError

@@ -34,7 +34,7 @@ from hesrpt.decisions.events import (
     Start,
 )
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, JobSpec
 from hesrpt.policies import POLICIES, PolicyLike, get_policy

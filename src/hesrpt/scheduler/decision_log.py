@@ -31,7 +31,7 @@ from hesrpt.decisions.events import (
     Reopen,
     WeightChanged,
 )
-from hesrpt.display.escaping import escape
+from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.units import format_count, format_duration
