@@ -121,7 +121,7 @@ class DirectoryRun:
         return read_status(self.directory)
 
     def read(self, *, failures: bool = True) -> RunView:
-        """Return what is shown of the run."""
+        """Return what is shown of the run; a directory always tells the failed items of jobs."""
         status = self.read_status()
         return RunView(
             overview=status.overview,
