@@ -275,7 +275,7 @@ def test_run_that_was_resumed_with_another_policy_is_not_compared(tmp_path: Path
     with Pool(policy="equi", engine=FakeEngine(4), state=tmp_path / "s", resume=True):
         pass
     report = read_report(tmp_path / "s")
-    assert report.policy == "equi"
+    assert report.history.policy == "equi"
     assert compare_policies(report.history).reason == "the run was resumed with another policy"
 
 

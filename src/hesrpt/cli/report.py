@@ -77,9 +77,10 @@ def report(
         else:
             print(NOTHING_ENDED)
         return
-    schedule, comparison = run_report.schedule, compare_policies(run_report.history)
+    history, schedule = run_report.history, run_report.schedule
+    comparison = compare_policies(history)
     recent = None if comparison.simulated else _compare_recent(target.directory)
-    rows = [_describe(*each) for each in zip(schedule.rows(), run_report.records, strict=True)]
+    rows = [_describe(*each) for each in zip(schedule.rows(), history.records, strict=True)]
     if csv is not None:
         write_csv(csv, rows)
     if plot is not None:
@@ -87,7 +88,7 @@ def report(
     if as_json:
         metrics = run_report.metrics
         _print_json(
-            servers=run_report.servers,
+            servers=history.servers,
             metrics=metrics,
             mean_flow_time=None if metrics is None else metrics["mean_flow_time"],
             comparison=comparison.to_json_value(),
@@ -101,9 +102,9 @@ def report(
         console = create_console()
         print_outcome(
             console,
-            run_report.records,
-            servers=run_report.servers,
-            first_start=run_report.first_start,
+            history.records,
+            servers=history.servers,
+            first_start=history.first_start,
             comparison=comparison,
             recent=recent,
         )

@@ -178,7 +178,7 @@ def run(
         console.print(literal(ended), soft_wrap=True)
     else:
         # With a state directory, jobs that ended before the run was resumed had servers too.
-        records = pool.records if state is None else read_report(state).records
+        records = pool.records if state is None else read_report(state).history.records
         print_outcome(
             console,
             records,

@@ -38,8 +38,8 @@ from hesrpt.display.console import escape
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, JobSpec
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.reports.inspection import read_report
-from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, POLICY_CHANGED, ItemTiming, RunHistory
+from hesrpt.reports.inspection import find_policy_change, read_history, read_report
+from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
@@ -503,22 +503,13 @@ def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | N
         records = choose_recent(journal.read_records(), groups, most)
         if not records:
             return None
-        return RunHistory(
-            policy=str(journal.get_value("policy")),
-            servers=int(journal.get_value("servers")),
-            first_start=min(record.arrived for record in records),
-            records=records,
-            holdings=subtract_others(
-                journal.read_holdings(), {record.number for record in records}
-            ),
-            timings={
-                record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
-                for record in records
-                if record.done <= MAX_TIMED_ITEMS
-            },
-            groups=groups,
-            obstacle=POLICY_CHANGED if journal.get_value("policy_changed", 0) else None,
-        )
+        history = read_history(journal, records, find_policy_change(journal))
+    return replace(
+        history,
+        first_start=min(record.arrived for record in records),
+        holdings=subtract_others(history.holdings, {record.number for record in records}),
+        resources={},  # these jobs need none
+    )
 
 
 def choose_recent(

@@ -128,26 +128,23 @@ class RunStatus:
 class RunReport:
     """The jobs of a run that have ended, and their schedule."""
 
-    policy: str
-    servers: int
-    first_start: float  # when the first item started, in seconds since the run began
-    records: Sequence[JobRecord]
+    history: RunHistory
     schedule: Schedule
-    history: RunHistory  # of these jobs
 
     @property
     def views(self) -> list[JobView]:
         """What is shown of these jobs."""
         viewer = JobViewer(now=0.0, is_unfinished=lambda name: False)
-        return [viewer.view_record(record, record.failed_items) for record in self.records]
+        return [viewer.view_record(record, record.failed_items) for record in self.history.records]
 
     @property
     def metrics(self) -> dict[str, float] | None:
         """The metrics of the jobs that are done; None if none is."""
-        done = [record for record in self.records if record.state == "done"]
+        history = self.history
+        done = [record for record in history.records if record.state == "done"]
         if not done:
             return None
-        return build_schedule(done, self.history.holdings, self.servers).metrics()
+        return build_schedule(done, history.holdings, history.servers).metrics()
 
 
 class NothingEndedError(InputError):
@@ -203,36 +200,41 @@ def read_report(directory: Path) -> RunReport:
         ended = [record for record in records if record.has_ended]
         if not ended:
             raise NothingEndedError(f"{directory}: {NOTHING_ENDED}")
-        servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None
-        if journal.get_value("policy_changed", 0):
-            obstacle = POLICY_CHANGED
+        obstacle = find_policy_change(journal) or obstacle
         if journal.get_value("were_jobs_removed", 0):
             obstacle = "old jobs were removed"
-        history = RunHistory(
-            policy=str(journal.get_value("policy")),
-            servers=servers,
-            first_start=journal.get_value("first_start", 0.0, parse=float),
-            records=ended,
-            holdings=holdings,
-            timings={
-                record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
-                for record in ended
-                if record.done <= MAX_TIMED_ITEMS and obstacle is None
-            },
-            resources=journal.get_value("resources", {}, parse=json.loads),
-            groups=journal.get_value("groups", {}, parse=read_groups),
-            obstacle=obstacle,
-        )
-        return RunReport(
-            policy=str(journal.get_value("policy")),
-            servers=servers,
-            first_start=history.first_start,
-            records=ended,
-            schedule=build_schedule(ended, holdings, servers),
-            history=history,
-        )
+        history = read_history(journal, ended, obstacle)
+    return RunReport(
+        history=history, schedule=build_schedule(ended, history.holdings, history.servers)
+    )
+
+
+def find_policy_change(journal: Journal) -> str | None:
+    """Return why a run cannot be replayed, if it was resumed with another policy."""
+    return POLICY_CHANGED if journal.get_value("policy_changed", 0) else None
+
+
+def read_history(
+    journal: Journal, records: Sequence[JobRecord], obstacle: str | None
+) -> RunHistory:
+    """Return what happened to jobs; ``obstacle`` is why they cannot be replayed, if they cannot."""
+    return RunHistory(
+        policy=str(journal.get_value("policy")),
+        servers=int(journal.get_value("servers")),
+        first_start=journal.get_value("first_start", 0.0, parse=float),
+        records=records,
+        holdings=journal.read_holdings(),
+        timings={
+            record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
+            for record in records
+            if record.done <= MAX_TIMED_ITEMS and obstacle is None
+        },
+        resources=journal.get_value("resources", {}, parse=json.loads),
+        groups=journal.get_value("groups", {}, parse=read_groups),
+        obstacle=obstacle,
+    )
 
 
 def read_learned_runs(directory: Path) -> list[LearnedRun]:
