@@ -19,8 +19,7 @@ from chaos.evidence import Findings
 from chaos.plans import PlannedJob, create_served_job, describe_for_service
 from hesrpt.cli.run_access import DirectoryRun
 from hesrpt.errors import StateError
-from hesrpt.service.client import Client
-from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.client import Client, ServiceError, UnreachableError
 
 ENDED = ("done", "failed", "cancelled")
 # How long a client waits for a service that was killed, before it looks again, in seconds.
@@ -322,7 +321,7 @@ class SteeringClient(threading.Thread):
             run = DirectoryRun(self.directory / "state").read()
         except (ServiceError, StateError):
             return
-        found = {values["name"]: values for values in run.content["jobs"]}
+        found = {values["name"]: values for values in run.to_json_value()["jobs"]}
         for job in self.jobs:
             if job.name not in by_url:
                 self.findings.add("lost", f"{job.name} is not listed by URL")
@@ -333,7 +332,7 @@ class SteeringClient(threading.Thread):
                 if said.has_ended and values["state"] != said.state:
                     state = values["state"]
                     self._complain(f"{job.name} is {said.state} by URL, {state} by directory")
-            elif job.name not in run.content["submitted"]:
+            else:
                 self.findings.add("lost", f"{job.name} is not in the directory")
         self._count("comparisons of URL and directory")
 

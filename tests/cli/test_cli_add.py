@@ -91,7 +91,7 @@ def test_waiting_says_what_became_of_jobs(tmp_path: Path, state: Path) -> None:
     nothing = call("wait", "s", cwd=tmp_path)  # only for jobs that have not ended yet
     assert (nothing.stdout, nothing.returncode) == ("", 0)
     content = json.loads(call("wait", "s", "first", "--json", cwd=tmp_path).stdout)
-    assert content["jobs"] == [{"name": "first", "state": "done", "error": None}]
+    assert content["jobs"] == [{"name": "first", "state": "done", "reason": "done", "error": None}]
     assert_refused(call("wait", "s", "nobody", cwd=tmp_path), "there is no job 'nobody'")
     call("add", "--state", "s", "--name", "later", "true", cwd=tmp_path)
     refused = call("wait", "s", "--timeout", "soon", cwd=tmp_path)

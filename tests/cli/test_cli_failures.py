@@ -10,9 +10,7 @@ from support.shell import call
 
 from hesrpt.cli.outcomes import print_failures
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_end import JobEnd
-from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.storage.journal_entries import JobRecord
+from hesrpt.jobs.job_view import JobView
 
 JOBS = """
 servers = 2
@@ -61,17 +59,16 @@ def test_only_a_few_failed_items_are_listed_and_the_first_traceback_is_shown() -
         )
         for item in range(12)
     ]
-    record = JobRecord(
-        spec=JobSpec(name="job", on_error="keep"),
-        number=1,
-        arrived=0.0,
-        ended=2.0,
-        end=JobEnd("items_failed", f"12 of 20 items failed; the first: {failures[0].describe()}"),
-        failed_items=failures,
+    job = JobView(
+        name="job",
+        state="failed",
+        reason="items_failed",
+        error=f"12 of 20 items failed; the first: {failures[0].describe()}",
+        failed_items=tuple(failures),
     )
     console = Console(width=100)
     with console.capture() as capture:
-        print_failures(console, [record])
+        print_failures(console, [job])
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert lines[2:5] == [
         "    Traceback (most recent call last):",

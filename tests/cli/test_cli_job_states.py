@@ -6,6 +6,7 @@ import json
 import operator
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,8 +18,13 @@ from support.shell import call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
+from hesrpt.jobs.jobs_file import parse_jobs_file
+from hesrpt.pool.batch_run import RunOptions, run_jobs
 from hesrpt.reports.inspection import read_report
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
+from hesrpt.service.job_requests import read_jobs
+from hesrpt.storage.journal_entries import Request
+from hesrpt.storage.journal_requests import RequestTable
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -33,6 +39,29 @@ STATES = {
     "after paused": "waiting",
     "stopped while waiting": "cancelled",
     "retried": "done",
+    "kept": "failed",
+    "running": "running",
+    "needs memory": "waiting",
+    "python": "failed",
+    "not in the file": "cancelled",
+    "in the file": "done",
+    "after stopped": "cancelled",
+}
+
+#: Why those that have ended did so.
+REASONS = {
+    "quick": "done",
+    "reused": "done",
+    "failed": "items_failed",
+    "after failed": "predecessor_failed",
+    "never started": "requested",
+    "stopped while waiting": "requested",
+    "retried": "done",
+    "kept": "items_failed",
+    "python": "items_failed",
+    "not in the file": "removed",
+    "in the file": "done",
+    "after stopped": "predecessor_cancelled",
 }
 
 
@@ -51,10 +80,17 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedQueue]:
     """Serve a queue with a job in every state."""
     directory = tmp_path_factory.mktemp("states")
     state = directory / "s"
+    with Pool(1, state=state) as pool:
+        pool.map(int, ["1", "x", "y"], name="python", on_error="keep", retries=0).wait()
+    for name, line in (("not in the file", "false"), ("in the file", "true")):
+        text = f'[[job]]\nname = "{name}"\ncommand = "{line}"\nretries = 0\n'
+        run_jobs(
+            parse_jobs_file(text, "jobs.toml", directory).jobs, RunOptions(servers=1, state=state)
+        )
     with serve_queue(state) as served:
         served.add("echo earlier", name="reused")
         served.client.wait(timeout=60)
-    with serve_queue(state) as served:
+    with serve_queue(state, resources={"memory": 8e9}) as served:
         served.add("echo quick {item}", name="quick", items=["a", "b"])
         served.add("echo no; exit 3", name="failed", retries=0)
         served.add("true", name="after failed", after=["failed"])
@@ -67,10 +103,23 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedQueue]:
         served.client.pause("paused")
         served.add("true", name="after paused", after=["paused"])
         served.add("true", name="stopped while waiting", after=["paused"])
+        served.add("true", name="after stopped", after=["stopped while waiting"])
         served.client.cancel("stopped while waiting")
         served.client.change_group("late", paused=True)
         served.add("true", name="never started", group="late")
         served.client.cancel("never started")
+        served.add(
+            "test {item} = b || (echo bad; exit 2)",
+            name="kept",
+            items=["a", "b", "c"],
+            keep_going=True,
+            on_end=["echo secret; exit 7"],
+        )
+        served.client.wait("kept", timeout=60)
+        served.add("sleep 600 # {item}", name="running", items=[1], resources={"memory": "1 GB"})
+        wait_until(lambda: served.client.info("running").state == "running")
+        served.add("true", name="needs memory", resources={"memory": "8 GB"})
+        wait_until(lambda: bool(served.client.info("needs memory").waits_because))
         forget_servers_held(state, "quick")
         yield served
 
@@ -115,30 +164,70 @@ def test_status_has_every_state(command: Command) -> None:
     assert all(name in printed.stdout for name in STATES)
 
 
-def test_status_is_the_same_by_directory_and_by_url(
-    queue: ServedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Views = tuple[dict[str, Any], dict[str, Any]]
+
+
+def read_both(served: ServedQueue, monkeypatch: pytest.MonkeyPatch) -> Views:
+    """Return what status says by URL and by directory, without what may be a moment older."""
+
     def connect(url: str, token: str | None) -> Client:
-        return Client(url, token, transport=AppTransport(queue.app))
+        return Client(url, token, transport=AppTransport(served.app))
 
-    def read(*choice: str) -> dict[str, dict[str, Any]]:
-        content = json.loads(call("status", *choice, "--json", cwd=tmp_path).stdout)
-        jobs = {job["name"]: job for job in content["jobs"]}
-        for job in jobs.values():
-            job.pop("failed_attempts", None), job.pop("failed_items", None)  # only in a directory
-            job["error"] = job["error"] and " ".join(job["error"].split())  # by URL, in one line
-        return jobs
-
-    def read_both() -> list[dict[str, dict[str, Any]]]:
-        directory = str(queue.queue.directory)
-        return [read("--url", f"{URL}/?token={OWNER}"), read("--state", directory)]
+    def read(*choice: str) -> dict[str, Any]:
+        content = json.loads(call("status", *choice, "--json", cwd=served.queue.directory).stdout)
+        for job in content["jobs"]:
+            for key in ("eta", "elapsed"):
+                if job["ended"] is None and job[key] is not None:
+                    assert job[key] >= 0
+                    job[key] = "known"
+        return dict(content)
 
     monkeypatch.setattr("hesrpt.cli.run_access.Client", connect)
+    directory = str(served.queue.directory)
+    return read("--url", f"{URL}/?token={OWNER}"), read("--state", directory)
+
+
+def test_status_is_the_same_by_directory_and_by_url(
+    queue: ServedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with suppress(AssertionError):  # what is planned may be a second old: see what differs
-        wait_until(lambda: operator.eq(*read_both()), 10)
-    by_url, by_directory = read_both()
+        wait_until(lambda: operator.eq(*read_both(queue, monkeypatch)), 10)
+    by_url, by_directory = read_both(queue, monkeypatch)
+    for job, same in zip(by_url["jobs"], by_directory["jobs"], strict=True):
+        assert job == same
     assert by_url == by_directory
-    assert by_url.keys() == STATES.keys()
+    jobs = {job["name"]: job for job in by_url["jobs"]}
+    assert {name: job["state"] for name, job in jobs.items()} == STATES
+    assert {name: job["reason"] for name, job in jobs.items() if job["reason"]} == REASONS
+    assert [item["item"] for item in jobs["kept"]["failed_items"]] == [0, 2]
+    assert (jobs["kept"]["failed"], jobs["kept"]["failed_attempts"]) == (2, 4)
+    assert jobs["failed"]["error"].endswith("exit code 3\nno")  # as it is, in two lines
+    assert (jobs["python"]["failed"], jobs["python"]["failed_attempts"]) == (2, 2)
+    assert jobs["python"]["failed_items"][0]["traceback"]
+    assert jobs["needs memory"]["waits_because"]
+    assert [hook["error"] for hook in by_url["failed_hooks"]] == ["exit code 7: secret"]
+
+
+def test_submitted_job_is_the_same_by_directory_and_by_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_queue(tmp_path / "s") as served:
+        served.client.wait(served.add("true", name="again"), timeout=60)
+        specs = read_jobs({"command": "true {item}", "items": ["a"], "name": "again"}, ())
+        request = Request(kind="submit", number=99, spec=specs[0])
+
+        def read(table: RequestTable) -> list[Request]:
+            is_scheduler = threading.current_thread().name == "hesrpt-driver"
+            return [] if is_scheduler else [request]
+
+        monkeypatch.setattr(RequestTable, "read", read)
+        by_url, by_directory = read_both(served, monkeypatch)
+    assert by_url == by_directory
+    assert by_url["submitted"] == ["again (2)"]
+    assert [(job["name"], job["state"], job["items"]) for job in by_url["jobs"]] == [
+        ("again", "done", 1),
+        ("again (2)", "submitted", 1),
+    ]
 
 
 def test_report_covers_all_jobs_that_have_ended(command: Command) -> None:
@@ -148,11 +237,13 @@ def test_report_covers_all_jobs_that_have_ended(command: Command) -> None:
     assert all(name in printed.stdout for name in ended)
     done = command("report", "--json")
     jobs = json.loads(done.stdout)["jobs"]
-    assert {job.get("name") or job["job"] for job in jobs} == ended
+    assert {job["job"] for job in jobs} == {job["name"] for job in jobs} == ended
+    assert set(jobs[0]) >= {"arrival", "completion_time", "flow_time", "size", "slowdown", "reason"}
 
 
 def test_logs_of_every_state(command: Command) -> None:
-    printed = {"reused": "earlier\n", "quick": "quick a\n", "failed": "no\n"}
+    printed = {"reused": "earlier\n", "quick": "quick a\n", "failed": "no\n", "kept": "bad\n"}
+    printed["python"] = "ValueError"
     for name in STATES:
         done = command("logs", name)
         nothing = "" if name in printed else f"hesrpt: job {name!r} has printed nothing\n"

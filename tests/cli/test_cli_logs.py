@@ -14,8 +14,7 @@ from hesrpt import Pool
 from hesrpt.cli.logs import print_json_lines
 from hesrpt.cli.run_access import ItemOutput, JobOutput
 from hesrpt.jobs.jobs_file import parse_jobs_file
-from hesrpt.reports.inspection import read_status
-from hesrpt.reports.log_following import LogFollower
+from hesrpt.reports.inspection import LogFollower, read_status
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.logs import mark_attempt
 

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client, Pool
 from hesrpt.engines.fake import FakeEngine
-from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.client import ServiceError, UnreachableError
 from hesrpt.units import format_duration
 
 #: Runs a command about the queue.

@@ -17,7 +17,7 @@ from hesrpt import Client, Pool
 from hesrpt.cli.run_access import ServiceRun
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
 
 
 @pytest.fixture

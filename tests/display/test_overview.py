@@ -12,20 +12,34 @@ import pytest
 from rich.console import Console
 from support.paths import ROOT
 
-from hesrpt.display.notebook_html import render_job, render_run
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import RunOverview, describe_job, render_job, render_run
 from hesrpt.display.progress import LineScreen, TerminalScreen
 from hesrpt.display.terminal_table import build_view
+from hesrpt.jobs.job_view import JobView
 
-RUNNING = JobOverview(
-    name="big", state="running", done=12, items=100, servers=3, planned=4, flow_time=5.0, eta=42.34
+RUNNING = JobView(
+    name="big",
+    state="running",
+    done=12,
+    items=100,
+    servers=3,
+    planned=4,
+    elapsed=5.0,
+    eta=42.34,
+    progress=0.12,
 )
-WAITING = JobOverview(name="small", state="waiting", items=1, planned=0, flow_time=0.2)
-UNKNOWN = replace(RUNNING, name="stream", items=None, done=1200, servers=1, eta=None)
-DONE = replace(RUNNING, name="fine", state="done", done=100, servers=0)
+WAITING = JobView(name="small", state="waiting", items=1, planned=0, elapsed=0.2, progress=0.0)
+UNKNOWN = replace(RUNNING, name="stream", items=None, done=1200, servers=1, eta=None, progress=None)
+DONE = replace(RUNNING, name="fine", state="done", done=100, servers=0, progress=1.0)
 EMPTY = replace(DONE, name="empty", done=0, items=0)
 FAILED = replace(
-    DONE, name="bad", state="failed", done=50, error="item 3: boom\nat <x>", failures=1
+    DONE,
+    name="bad",
+    state="failed",
+    done=50,
+    error="item 3: boom\nat <x>",
+    failed=1,
+    progress=0.5,
 )
 RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DONE, EMPTY, FAILED])
 
@@ -43,8 +57,8 @@ RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DON
         (replace(FAILED, error="k" * 5000), f"failed, 50 of 100 items in 5 s: {'k' * 299}…"),
     ],
 )
-def test_job_in_words(job: JobOverview, text: str) -> None:
-    assert job.describe() == text
+def test_job_in_words(job: JobView, text: str) -> None:
+    assert describe_job(job) == text
 
 
 def test_run_in_words() -> None:
@@ -199,7 +213,7 @@ def test_lines_tell_of_a_job_again_that_was_retried() -> None:
     console, file = create_console()
     screen = LineScreen(console)
     screen.open(replace(RUN, jobs=[FAILED]))
-    again = replace(FAILED, state="done", error=None, flow_time=7.0)
+    again = replace(FAILED, state="done", error=None, elapsed=7.0)
     screen.close(replace(RUN, jobs=[again]))  # nobody has seen that it ran meanwhile
     assert file.getvalue().splitlines()[-1] == f"{FAILED.name}: done after 7 s"
 
@@ -211,7 +225,7 @@ def test_lines_tell_of_running_jobs_once_a_minute(monkeypatch: pytest.MonkeyPatc
     for seconds in (59.0, 61.0, 62.0, 122.0):
         monkeypatch.setattr("time.monotonic", lambda seconds=seconds: now + seconds)
         screen.update(replace(RUN, jobs=[RUNNING]))
-    assert file.getvalue().splitlines() == [f"big: {RUNNING.describe()}"] * 2
+    assert file.getvalue().splitlines() == [f"big: {describe_job(RUNNING)}"] * 2
 
 
 def test_last_table_stays_on_the_terminal_unless_told_otherwise() -> None:
@@ -232,18 +246,19 @@ PICTURE = RunOverview(
     servers=4,
     policy="adaptive",
     jobs=[
-        JobOverview(name="thumbnails", state="done", done=200, items=200, flow_time=4.21),
-        JobOverview(
+        JobView(name="thumbnails", state="done", done=200, items=200, elapsed=4.21, progress=1.0),
+        JobView(
             name="search",
             state="running",
             done=37,
             items=120,
             servers=3,
             planned=3,
-            flow_time=12.4,
+            elapsed=12.4,
+            progress=37 / 120,
             eta=21.8,
         ),
-        JobOverview(name="report", state="waiting", items=12, planned=0, flow_time=2.1, eta=25.2),
+        JobView(name="report", state="waiting", items=12, planned=0, elapsed=2.1, eta=25.2),
     ],
 )
 

@@ -10,10 +10,11 @@ from support.inline_engine import InlineEngine
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import RunOverview
 from hesrpt.display.progress import Progress
+from hesrpt.jobs.job_view import JobView
 
-RUNNING = JobOverview(name="job", state="running", items=2, flow_time=1.0)
+RUNNING = JobView(name="job", state="running", items=2, elapsed=1.0)
 DONE = replace(RUNNING, state="done", done=2)
 RUN = RunOverview(servers=2, policy="equi", jobs=[RUNNING])
 

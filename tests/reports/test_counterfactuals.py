@@ -17,10 +17,14 @@ from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.jobs.job_spec import Hook, JobSpec
-from hesrpt.reports import live_history
-from hesrpt.reports.counterfactuals import RunComparison, SimulatedPolicy, compare_policies
+from hesrpt.reports import counterfactuals
+from hesrpt.reports.counterfactuals import (
+    RunComparison,
+    SimulatedPolicy,
+    compare_policies,
+    read_recent_history,
+)
 from hesrpt.reports.inspection import read_report
-from hesrpt.reports.recent_history import read_recent_history
 from hesrpt.scheduler import live_run
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs
@@ -143,11 +147,11 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (live_history, live_run):
+    for module in (counterfactuals, live_run):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])
-    assert live_history.describe_history(pool._driver).timings.keys() == {2}
+    assert counterfactuals.describe_history(pool._driver).timings.keys() == {2}
     comparison = pool.compare_policies()
     means = get_means(comparison)
     assert means["adaptive"] == pytest.approx(comparison.mean_flow_time, rel=0.05)
@@ -178,7 +182,7 @@ def test_uncertain_speedups_widen_the_margin() -> None:
 
 @pytest.fixture(scope="module")
 def history() -> RunHistory:
-    return live_history.describe_history(run()._driver)
+    return counterfactuals.describe_history(run()._driver)
 
 
 def change_spec(**changes: object) -> Callable[[JobRecord], JobRecord]:
@@ -270,7 +274,7 @@ def test_run_that_was_resumed_with_another_policy_is_not_compared(tmp_path: Path
     with Pool(policy="equi", engine=FakeEngine(4), state=tmp_path / "s", resume=True):
         pass
     report = read_report(tmp_path / "s")
-    assert report.policy == "equi"
+    assert report.history.policy == "equi"
     assert compare_policies(report.history).reason == "the run was resumed with another policy"
 
 

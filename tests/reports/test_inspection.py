@@ -9,6 +9,7 @@ import pytest
 from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
+from hesrpt.display.overview import describe_job
 from hesrpt.reports.inspection import list_logs, read_status
 from hesrpt.scheduler.recorder import Recorder
 from hesrpt.storage.run_progress import RunProgress
@@ -54,7 +55,7 @@ def test_logs_follow_their_items(tmp_path: Path) -> None:
 def test_status_tells_running_from_waiting(tmp_path: Path) -> None:
     def get_states() -> dict[str, tuple[str, str]]:
         status = read_status(tmp_path / "s")
-        found = {record.name: status.get_state(record) for record in status.jobs}
+        found = {view.name: view.state for view in status.views}
         return {job.name: (job.state, found[job.name]) for job in pool.jobs}
 
     engine = SteppedEngine(1, KillSwitch())
@@ -83,7 +84,7 @@ def test_jobs_wait_while_no_scheduler_runs(tmp_path: Path) -> None:
     engine.release()
     pool.close()
     status = read_status(tmp_path / "s")
-    assert status.get_state(status.jobs[0]) == "waiting"
+    assert status.views[0].state == "waiting"
 
 
 def test_status_tells_what_is_planned_and_predicted(tmp_path: Path) -> None:
@@ -95,24 +96,19 @@ def test_status_tells_what_is_planned_and_predicted(tmp_path: Path) -> None:
             engine.step(seconds=1.0)
             pool.predict_ends()
         status = read_status(tmp_path / "s")
-        (job,) = status.jobs
-        assert (status.get_servers(job), status.get_planned(job)) == (2, 2)
+        (job,) = status.views
+        assert (job.servers, job.planned) == (2, 2)
         assert status.time == pytest.approx(5.0)
-        assert status.get_eta(job) == pytest.approx(pool.jobs[0].eta, abs=1.5)
-        (shown,) = status.describe().jobs
-        assert shown.describe().startswith("running, 0 of 8 items, 2 servers, ")
-        assert status.describe().describe() == "2 servers, policy equi, 1 running"
+        assert job.eta == pytest.approx(pool.jobs[0].eta, abs=1.5)
+        assert describe_job(job).startswith("running, 0 of 8 items, 2 servers, ")
+        assert status.overview.describe() == "2 servers, policy equi, 1 running"
     finally:
         engine.release()
         pool.close()
     status = read_status(tmp_path / "s")
-    (job,) = status.jobs
-    assert (status.get_servers(job), status.get_planned(job), status.get_eta(job)) == (
-        0,
-        None,
-        None,
-    )
-    assert status.describe().note == "no scheduler is running"
+    (job,) = status.views
+    assert (job.servers, job.planned, job.eta) == (0, None, None)
+    assert status.overview.note == "no scheduler is running"
 
 
 def test_progress_is_written_at_most_once_a_second(

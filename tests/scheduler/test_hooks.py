@@ -14,7 +14,7 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
-from hesrpt.jobs.job_spec import MAX_ATTEMPTS, Hook, HookCall
+from hesrpt.jobs.job_spec import MAX_ATTEMPTS, Hook, HookCall, HookError
 from hesrpt.jobs.schema import FIELDS
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import run_hooks
@@ -95,7 +95,8 @@ def test_address_that_cannot_be_called_does_not_stop_other_hooks(tmp_path: Path)
     wait_until(lambda: {call.number for call in calls} == {0, 1, 2, 3, 4})
     runner.close()
     errors = {call.target: call.error for call in calls}
-    assert errors == {address: "InvalidURL: nonnumeric port: 'port'", command: None}
+    problem = HookError("other", 0, "InvalidURL: nonnumeric port: 'port'")
+    assert errors == {address: problem, command: None}
     assert (tmp_path / "called").exists()
 
 
@@ -110,7 +111,7 @@ def test_failing_hook_is_given_up_and_shown(
         assert job.results() == [1]  # the job is done, whatever its hooks do
         wait_until(lambda: _read_attempts(state) == [MAX_ATTEMPTS])
     (call,) = read_status(state).hooks
-    assert (call.facts["job"], call.error) == ("job", "exit code 3: oops")
+    assert (call.facts["job"], call.error) == ("job", HookError("exit_code", 3, "oops"))
     assert not call.is_pending
     assert "'echo oops; exit 3' failed: exit code 3: oops" in caplog.text
 
@@ -146,7 +147,8 @@ def test_hanging_hook_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     runner.put(HookCall(number=1, job=1, target="sleep 100 & sleep 100", facts={"job": "a"}))
     wait_until(lambda: len(calls) == 1)
     runner.close()
-    assert calls[0].error == "it was stopped after 0.3 s"
+    assert calls[0].error == HookError("timeout", 0.3)
+    assert calls[0].error.text == "it was stopped after 0.3 s"
 
 
 def test_hook_that_takes_long_delays_nobody(tmp_path: Path) -> None:

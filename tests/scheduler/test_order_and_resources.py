@@ -112,7 +112,7 @@ def test_jobs_file_runs_in_order_and_is_resumed(
     )
     run_jobs(file.jobs, options)
     status = read_status(state)
-    assert [status.get_state(job) for job in status.jobs] == ["done", "failed"]
+    assert [job.state for job in status.views] == ["done", "failed"]
     assert list_logs(state, "first")[0].path.read_text() == "0\n"
     assert status.groups["nightly"].weight == 3
     request_change(state, "weight", [], group="nightly", weight=5.0, timeout=0)
@@ -122,7 +122,7 @@ def test_jobs_file_runs_in_order_and_is_resumed(
     monkeypatch.setenv("HESRPT_GO", "1")
     run_jobs((), RunOptions(state=state))  # the machine still has a GPU, as it did before
     status = read_status(state)
-    assert [(job.name, status.get_state(job)) for job in status.jobs] == [
+    assert [(job.name, job.state) for job in status.views] == [
         ("first", "done"),
         ("last", "done"),
         ("late", "done"),
@@ -185,7 +185,7 @@ def test_errors_name_the_file_and_the_line(tmp_path: Path, text: str, message: s
 
 def _wait_for_state(name: str, state: Path, expected: str) -> None:
     def is_in_state() -> bool:
-        status = read_status(state)
-        return any(job.name == name and status.get_state(job) == expected for job in status.jobs)
+        jobs = read_status(state).views
+        return any(job.name == name and job.state == expected for job in jobs)
 
     wait_until(is_in_state)

@@ -18,10 +18,9 @@ from support.waiting import wait_until
 from hesrpt import InputError, StateError, service
 from hesrpt.pool.batch_run import RunOptions
 from hesrpt.service.app import create_routes
-from hesrpt.service.auth import COOKIE, AccessRules, read_or_create_token
-from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.auth import COOKIE, MAX_BODY, AccessRules, RateLimits, read_or_create_token
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.rate_limits import MAX_BODY, RateLimits
+from hesrpt.service.schedule_view import ComparisonCache
 from hesrpt.service.web_service import ServiceOptions
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.served_queue import URL, ServedQueue
 
 from hesrpt import Client, InputError
-from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.client import ServiceError, UnreachableError
 
 
 def test_files_of_jobs_are_submitted(served: ServedQueue, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from support.waiting import wait_until
 
 from hesrpt import Pool, Retention
 from hesrpt.cli.job_changes import parse_words
+from hesrpt.jobs.job_view import JobView
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs
-from hesrpt.service.client import JobInfo
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
 from hesrpt.service.job_queue import ANSWER_SECONDS
 from hesrpt.service.job_requests import read_jobs
 
@@ -36,7 +36,7 @@ def _impatient_retention(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pruning, name, 0.0)
 
 
-def wait_for(served: ServedQueue, name: str) -> JobInfo:
+def wait_for(served: ServedQueue, name: str) -> JobView:
     return served.client.wait(name, timeout=60)[0]
 
 
@@ -97,8 +97,7 @@ def test_a_command_is_shown_as_hesrpt_add_takes_it(served: ServedQueue, tmp_path
         assert details["cwd"] == str(place)
     lines = "echo start\n" + "echo  again\n" * 20
     details = served.client.details(served.add(lines, name="lines", timeout=90, retries=3))
-    assert details["command_full"] == lines.strip()
-    assert details["command"] == f"{lines[:119]}…"
+    assert details["command_full"] == details["command"] == lines.strip()
     assert (details["timeout"], details["retries"]) == (90.0, 3)
 
 
@@ -282,8 +281,9 @@ def test_bad_requests_are_explained(served: ServedQueue) -> None:
         ("PUT", "/api/v1/jobs", 405, "'/api/v1/jobs' has no PUT"),
     ):
         refused = client.request(method, path)
-        expected = {"detail": f"{sentence}; /api/v1/openapi.json describes the API"}
-        assert (refused.status_code, refused.json()) == (status, expected)
+        problem = refused.json()
+        assert (refused.status_code, problem["reason"]) == (status, "no_such_path")
+        assert problem["detail"] == f"{sentence}; /api/v1/openapi.json describes the API"
 
 
 def test_jobs_are_steered(served: ServedQueue) -> None:
@@ -307,7 +307,11 @@ def test_jobs_are_steered(served: ServedQueue) -> None:
     refused = client.patch("/api/v1/jobs/long", json={"retry": True})
     assert (refused.status_code, refused.json()) == (
         409,
-        {"detail": "job 'long' has no failed items"},
+        {
+            "detail": "job 'long' has no failed items",
+            "reason": "refused",
+            "text": "has no failed items",
+        },
     )
     paused = client.patch("/api/v1/jobs", json={"paused": True}).json()
     assert paused == {"jobs": ["long"]}

@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.json_shapes import find_difference
+from pydantic import TypeAdapter
 from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.jobs_file import parse_jobs_file
-from hesrpt.reports.recent_history import read_recent_history, subtract_others
+from hesrpt.reports.counterfactuals import read_recent_history, subtract_others
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.analysis import analyse
-from hesrpt.service.api_examples import COMPARISON
-from hesrpt.service.comparison_cache import ComparisonCache
-from hesrpt.service.schedule_view import sample_holdings
+from hesrpt.service.answers import Analysis
+from hesrpt.service.schedule_view import ComparisonCache, sample_holdings
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding
 
 
@@ -80,7 +79,7 @@ def test_the_latest_jobs_are_compared_while_others_run(tmp_path: Path) -> None:
         assert "endless" not in [record.name for record in history.records]
         found = analyse(tmp_path / "s")
         endless.cancel()
-    assert find_difference(COMPARISON, found) is None
+    assert TypeAdapter(Analysis).dump_python(TypeAdapter(Analysis).validate_python(found)) == found
     comparison, bound = found["comparison"], found["bound"]
     assert (comparison["jobs"], comparison["policy"]) == (3, "adaptive")
     assert comparison["reason"] is None
@@ -107,7 +106,9 @@ def test_another_process_compares(tmp_path: Path) -> None:
         for name in "abc":
             pool.map(abs, range(9), name=name)
     cache = ComparisonCache(tmp_path / "s")
-    assert cache.get(0) == {"comparison": None, "bound": None}
+    assert cache.get(0) == Analysis()
     cache.get(3)
-    wait_until(lambda: cache.get(3)["comparison"] is not None, 300)
-    assert cache.get(3)["comparison"]["jobs"] == 3
+    wait_until(lambda: cache.get(3).comparison is not None, 300)
+    found = TypeAdapter(Analysis).validate_python(vars(cache.get(3)))
+    assert found.comparison is not None
+    assert found.comparison.jobs == 3

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 from hesrpt import Client
 from hesrpt.errors import InputError
 from hesrpt.reports.inspection import read_status
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.client import ServiceError
 
 # Items append their name to a file: evidence that does not come from the scheduler.
 _COMMAND = "echo {item} >> {log}; sleep 0.02"

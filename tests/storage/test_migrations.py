@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 from support.inline_engine import InlineEngine
+from support.shell import call
 
 from hesrpt import StateError
 from hesrpt.jobs.job_end import DONE, REMOVED, REQUESTED, STOPPED, JobEnd
+from hesrpt.jobs.job_spec import HookError
 from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_report, read_status
 from hesrpt.storage import migrations
@@ -83,6 +85,39 @@ def test_status_and_report_read_it_without_changing_it(state: Path) -> None:
     )
     assert (state / "state.db").read_bytes() == before
     assert {path.name for path in state.iterdir()} == {"state.db"}
+
+
+def test_commands_read_it_without_changing_it(state: Path) -> None:
+    before = (state / "state.db").read_bytes()
+    for command in (["status"], ["status", "--json"], ["report"], ["report", "--json"]):
+        done = call(*command, str(state), cwd=state.parent)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "integers" in done.stdout
+    done = call("logs", "--state", str(state), "integers", cwd=state.parent)
+    assert (done.returncode, done.stderr) == (0, "hesrpt: job 'integers' has printed nothing\n")
+    assert (state / "state.db").read_bytes() == before
+    assert {path.name for path in state.iterdir()} == {"state.db"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HookError("exit_code", 7, "no space\nleft"),
+        HookError("signal", 9),
+        HookError("timeout", 60),
+        HookError("http_status", 500, "Internal Server Error"),
+        HookError("other", 0, "<urlopen error [Errno 111] Connection refused>"),
+    ],
+)
+def test_errors_of_hooks_become_values(state: Path, error: HookError) -> None:
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(hooks)")]
+        values = dict.fromkeys(columns, "") | {"number": 1, "job": 1, "attempts": 4}
+        values |= {"target": "true", "facts": '[{"job": "a"}, null, null]', "error": error.text}
+        marks = ", ".join("?" * len(columns))
+        connection.execute(f"INSERT INTO hooks VALUES ({marks})", [*values.values()])
+    with closing(Journal.read(state)) as journal:
+        assert [call.error for call in journal.hooks.read()] == [error]
 
 
 def test_requests_are_refused_until_it_was_taken_over(state: Path) -> None:

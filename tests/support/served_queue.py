@@ -69,10 +69,17 @@ class ServedQueue:
 
 @contextmanager
 def serve_queue(
-    directory: Path, *, servers: int = 2, retention: Retention | None = None
+    directory: Path,
+    *,
+    servers: int = 2,
+    retention: Retention | None = None,
+    resources: dict[str, float] | None = None,
 ) -> Iterator[ServedQueue]:
     """Serve the queue in a directory."""
-    queue = JobQueue(RunOptions(servers=servers, state=directory, retention=retention))
+    options = {} if resources is None else {"resources": resources}
+    queue = JobQueue(
+        RunOptions(servers=servers, state=directory, retention=retention, engine_options=options)
+    )
     try:
         queue.continue_jobs()
         rules = AccessRules(owner_token=OWNER, read_token=READER)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -11,7 +10,9 @@ from rich.table import Table
 
 from hesrpt.cli.terminal import create_table, print_table
 from hesrpt.display.console import literal, print_error_text
-from hesrpt.jobs.failures import ItemFailure
+from hesrpt.display.overview import describe_end
+from hesrpt.jobs.failures import FailedItem
+from hesrpt.jobs.job_view import JobView
 from hesrpt.policies.registry import get_title
 from hesrpt.reports.counterfactuals import RunComparison
 from hesrpt.storage.journal_entries import JobRecord
@@ -113,57 +114,34 @@ def describe_latest(jobs: int) -> str:
     return f"the latest {format_count(jobs, 'comparable job')}"
 
 
-class ShownJob(Protocol):
-    """A job of which it is shown why it has failed."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def state(self) -> str:
-        """Its state."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended."""
-
-    @property
-    def error(self) -> str | None:
-        """Why it has failed or was cancelled."""
-
-    @property
-    def failed_items(self) -> Sequence[ItemFailure]:
-        """Its items that have failed."""
-
-
-def print_cancellations(console: Console, jobs: Sequence[ShownJob]) -> None:
+def print_cancellations(console: Console, jobs: Sequence[JobView]) -> None:
     """Print why jobs were cancelled."""
-    reasons = {job.name: job.error for job in jobs if job.state == "cancelled" and job.error}
-    if reasons:
+    cancelled = [job for job in jobs if job.state == "cancelled"]
+    if cancelled:
         console.print()
-    for name, reason in reasons.items():
-        console.print(literal(f"{name} {reason}"), soft_wrap=True)  # which begins with "cancelled"
+    for job in cancelled:
+        console.print(literal(f"{job.name} {describe_end(job)}"), soft_wrap=True)
 
 
-def print_failures(console: Console, records: Sequence[ShownJob]) -> None:
+def print_failures(console: Console, jobs: Sequence[JobView]) -> None:
     """Print why jobs failed, where, and which of their items have failed."""
-    for record in records:
-        if record.state == "failed":
+    for job in jobs:
+        failures = job.failed_items or ()
+        if job.state == "failed":
             console.print()
-            error, failures = str(record.error), record.failed_items
-            if failures and failures[0].traceback and failures[0].describe() in error:
+            error = str(job.error)
+            # An item that has made the job fail is named in the error of the job.
+            if failures and failures[0].traceback and job.reason == "items_failed":
                 lines = failures[0].traceback.rstrip().splitlines()[-_MAX_LINES:-1]
                 error = "\n".join([error, *lines])
-            print_error_text(console, f"{record.name} failed", error)
-        if record.failed_items and (not record.has_ended or len(record.failed_items) > 1):
+            print_error_text(console, f"{job.name} failed", error)
+        if failures and (not job.has_ended or len(failures) > 1):
             console.print()
-            _print_failed_items(console, record)
+            _print_failed_items(console, job.name, failures)
 
 
-def _print_failed_items(console: Console, record: ShownJob) -> None:
-    failures = record.failed_items
-    console.print(literal(f"failed items of {record.name}:"), soft_wrap=True)
+def _print_failed_items(console: Console, name: str, failures: Sequence[FailedItem]) -> None:
+    console.print(literal(f"failed items of {name}:"), soft_wrap=True)
     columns = ("item", "value", "attempts", "last error")
     table = create_table(*columns, left=["value", "last error"])
     for failure in failures[:_MAX_ITEMS]:
@@ -174,13 +152,7 @@ def _print_failed_items(console: Console, record: ShownJob) -> None:
         console.print(f"  and {len(failures) - _MAX_ITEMS:,} more, which --json lists")
 
 
-def _summarise(failure: ItemFailure) -> str:
+def _summarise(failure: FailedItem) -> str:
     """Return an error in one line; for a command, with the last line of its output."""
     first, *others = failure.error.splitlines()
     return f"{first}: {others[-1]}" if others and not failure.traceback else first
-
-
-def failures_as_json(failures: Iterable[ItemFailure]) -> list[dict[str, Any]]:
-    """Return failed items as JSON values."""
-    keys = ("item", "value", "attempts", "error", "traceback")
-    return [{key: getattr(failure, key) for key in keys} for failure in failures]

@@ -23,8 +23,8 @@ from hesrpt.units import format_duration, format_duration_with_margin
 
 if TYPE_CHECKING:
     from hesrpt.cli.run_access import ServiceRun
+    from hesrpt.jobs.job_view import JobView
     from hesrpt.reports.counterfactuals import RunComparison
-    from hesrpt.service.client import JobInfo
     from hesrpt.storage.journal_entries import JobRecord
 
 # How many of the latest jobs to compare policies on, as a service does, and how few say too little.
@@ -50,7 +50,7 @@ def report(
     If the run as a whole cannot be simulated, its latest jobs are that can be. --csv writes one
     line for each job. --csv and --plot need the state directory; so do the work and the p of jobs.
     """
-    from hesrpt.cli.outcomes import failures_as_json, print_failures, print_outcome
+    from hesrpt.cli.outcomes import print_failures, print_outcome
     from hesrpt.cli.run_access import DirectoryRun
     from hesrpt.reports.counterfactuals import compare_policies
     from hesrpt.reports.inspection import NOTHING_ENDED, NothingEndedError, read_report
@@ -70,41 +70,69 @@ def report(
         if csv is not None or plot is not None:
             raise
         if as_json:
-            servers = target.read().overview.servers
-            print_json(servers=servers, metrics=None, comparison=None, recent=None, jobs=[])
+            _print_json(servers=target.read().overview.servers, reason=NOTHING_ENDED)
         else:
             print(NOTHING_ENDED)
         return
-    schedule, comparison = run_report.schedule, compare_policies(run_report.history)
+    history, schedule = run_report.history, run_report.schedule
+    comparison = compare_policies(history)
     recent = None if comparison.simulated else _compare_recent(target.directory)
-    rows = [_describe(*each) for each in zip(schedule.rows(), run_report.records, strict=True)]
+    rows = [_describe(*each) for each in zip(schedule.rows(), history.records, strict=True)]
     if csv is not None:
         write_csv(csv, rows)
     if plot is not None:
         save_figure(schedule.plot(in_seconds=True), plot)
     if as_json:
-        print_json(
-            servers=run_report.servers,
-            metrics=run_report.metrics,
+        metrics = run_report.metrics
+        _print_json(
+            servers=history.servers,
+            metrics=metrics,
+            mean_flow_time=None if metrics is None else metrics["mean_flow_time"],
             comparison=comparison.to_json_value(),
             recent=None if recent is None else recent.to_json_value(),
+            reason=comparison.reason,
             jobs=[
-                row | {"failed_items": failures_as_json(record.failed_items)}
-                for row, record in zip(rows, run_report.records, strict=True)
+                view.to_json_value() | row for view, row in zip(run_report.views, rows, strict=True)
             ],
         )
     else:
         console = create_console()
         print_outcome(
             console,
-            run_report.records,
-            servers=run_report.servers,
-            first_start=run_report.first_start,
+            history.records,
+            servers=history.servers,
+            first_start=history.first_start,
             comparison=comparison,
             recent=recent,
         )
-        print_failures(console, run_report.records)
+        print_failures(console, run_report.views)
         print_locations(plot, csv)
+
+
+def _print_json(
+    *,
+    servers: int,
+    metrics: Mapping[str, float] | None = None,
+    mean_flow_time: float | None = None,
+    comparison: Mapping[str, Any] | None = None,
+    recent: Mapping[str, Any] | None = None,
+    bound: Mapping[str, Any] | None = None,
+    reason: str | None = None,
+    jobs: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Print a report, with the same keys by state directory and by URL."""
+    print_json(
+        servers=servers,
+        metrics=metrics,
+        mean_flow_time=mean_flow_time,  # of the jobs that are done
+        done=sum(job["state"] == "done" for job in jobs),
+        ended=len(jobs),
+        comparison=comparison,  # of all jobs
+        recent=recent,  # of the latest, if not all can be compared
+        bound=bound,  # for the latest
+        reason=reason,  # why not all were compared
+        jobs=list(jobs),
+    )
 
 
 def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
@@ -114,8 +142,7 @@ def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
 
 def _compare_recent(directory: Path) -> RunComparison | None:
     """Compare policies on the latest jobs that can be simulated, if there are several."""
-    from hesrpt.reports.counterfactuals import compare_policies
-    from hesrpt.reports.recent_history import read_recent_history
+    from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
 
     history = read_recent_history(directory, _RECENT_JOBS)
     if history is None or len(history.records) < _FEWEST_JOBS:
@@ -128,22 +155,39 @@ def _report_on_service(target: ServiceRun, as_json: bool) -> None:
     """Print the flow times of a service so far, and of other policies by simulation."""
     from hesrpt.reports.inspection import NOTHING_ENDED
 
-    schedule, jobs = target.client.schedule(points=2), target.client.jobs()
+    client = target.client
+    schedule, jobs = client.schedule(points=2), client.jobs(failures=as_json)
     ended = [job for job in jobs if job.has_ended]
     if as_json:
-        print_json(
+        recent = schedule["comparison"]
+        if recent is not None:
+            measured = {"policy": recent["policy"], "mean_flow_time": recent["measured"]}
+            recent = {key: recent[key] for key in ("simulated", "reason")} | {"measured": measured}
+        _print_json(
+            servers=client.servers()["servers"],
             mean_flow_time=schedule["mean_flow_time"],
-            done=schedule["ended"],  # of which the mean is
-            ended=len(ended),
-            comparison=schedule["comparison"],
+            recent=recent,
             bound=schedule["bound"],
-            reason=_explain_missing_comparison(schedule),
-            jobs=[dict(vars(job)) for job in ended],
+            reason=_explain_missing_comparison(schedule) if ended else NOTHING_ENDED,
+            jobs=[job.to_json_value() | _create_row(job) for job in ended],
         )
     elif ended:
         _print_service_report(schedule, ended)
     else:
         print(NOTHING_ENDED)
+
+
+def _create_row(job: JobView) -> dict[str, Any]:
+    """Return the keys of a job in a schedule; a service does not tell the sizes of its jobs."""
+    return {
+        "job": job.name,
+        "arrival": job.arrived,
+        "size": None,
+        "weight": job.weight,
+        "completion_time": job.ended,
+        "flow_time": job.flow_time,
+        "slowdown": None,
+    }
 
 
 def _explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
@@ -156,7 +200,7 @@ def _explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
     return "the service works it out in the background; ask again in a minute"
 
 
-def _print_service_report(schedule: Mapping[str, Any], jobs: Sequence[JobInfo]) -> None:
+def _print_service_report(schedule: Mapping[str, Any], jobs: Sequence[JobView]) -> None:
     """Print the flow times of ended jobs of a service, and of other policies by simulation."""
     from hesrpt.cli.outcomes import create_grid, describe_done, describe_latest
 

@@ -116,6 +116,7 @@ def run(
     from hesrpt.pool.batch_run import RunOptions, run_jobs
     from hesrpt.reports.counterfactuals import MAX_JOBS_AT_ONCE
     from hesrpt.reports.inspection import read_job_names, read_policy, read_report, read_status
+    from hesrpt.reports.job_views import view_run
     from hesrpt.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -182,7 +183,7 @@ def run(
         console.print(literal(ended), soft_wrap=True)
     else:
         # With a state directory, jobs that ended before the run was resumed had servers too.
-        records = pool.records if state is None else read_report(state).records
+        records = pool.records if state is None else read_report(state).history.records
         print_outcome(
             console,
             records,
@@ -191,7 +192,7 @@ def run(
             comparison=pool.compare_policies(max_jobs=MAX_JOBS_AT_ONCE),
         )
         if console.is_terminal:  # otherwise each failure was printed when it happened
-            print_failures(console, pool.records)
+            print_failures(console, view_run(pool.driver, lists_failures=True).jobs)
     if any(job.state == "failed" for job in pool.jobs):
         raise typer.Exit(1)
 
@@ -245,22 +246,16 @@ def _log_to_file(path: Path) -> None:
 
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
-    from hesrpt.cli.outcomes import failures_as_json
     from hesrpt.reports.inspection import read_status
+    from hesrpt.reports.job_views import view_run
 
-    keys = ("name", "state", "items", "done", "flow_time", "error")
     if state is None:
-        return [
-            {key: getattr(job, key) for key in keys}
-            | {"failed_items": failures_as_json(job.failures)}
-            for job in pool.jobs
-        ]
-    status = read_status(state)
-    return [
-        {key: getattr(job, key) for key in keys}
-        | {"state": status.get_state(job), "failed_items": failures_as_json(job.failed_items)}
-        for job in status.jobs
-    ]
+        views = view_run(pool.driver, lists_failures=True).jobs
+    else:
+        views = [view for view in read_status(state).views if view.state != "submitted"]
+    keys = ("name", "state", "items", "done", "flow_time", "error", "failed_items")
+    rows = [view.to_json_value() for view in views]
+    return [{key: row[key] for key in keys} for row in rows]
 
 
 def _print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) -> None:

@@ -5,28 +5,30 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hesrpt.cli.outcomes import ShownJob, failures_as_json
 from hesrpt.display.console import escape
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
-from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_spec import JobSpec, sort_by_order
+from hesrpt.jobs.job_spec import FailedHook, JobSpec, list_failed_hooks, sort_by_order
+from hesrpt.jobs.job_view import JobView
 from hesrpt.jobs.jobs_file import read_jobs_file
-from hesrpt.reports.inspection import ItemLog, RunStatus, list_logs, read_job_names, read_status
-from hesrpt.reports.job_values import create_job_values
-from hesrpt.reports.log_following import LogFollower
+from hesrpt.reports.inspection import (
+    ItemLog,
+    LogFollower,
+    RunStatus,
+    list_logs,
+    read_job_names,
+    read_status,
+)
 from hesrpt.scheduler.requests import RequestResult, find_names, request_change, submit_jobs
-from hesrpt.service.client import Client, ItemText, JobInfo
-from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.client import Client, ItemText, ServiceError, UnreachableError
 from hesrpt.service.job_requests import read_jobs
 from hesrpt.storage.job_names import describe_names
-from hesrpt.storage.journal_entries import JobRecord, RequestKind
-from hesrpt.units import format_count
+from hesrpt.storage.journal_entries import Request, RequestKind
 
 #: How to continue jobs that call Python functions.
 SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
@@ -41,38 +43,14 @@ _ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedHook:
-    """A hook that has failed after the end of a job."""
-
-    job: str
-    attempts: int
-    error: str
-    target: str = ""  # the command or the address, if it is known
-
-    def describe(self) -> str:
-        """Return which hook has failed, and why."""
-        tries, error = format_count(self.attempts, "attempt"), self.error.partition("\n")[0]
-        target = f" {self.target!r}" if self.target else ""
-        return f"{self.job}: on_end{target} failed, {tries}: {error}"
-
-
-class PendingChange(NamedTuple):
-    """A change of a job that was requested, but not made yet."""
-
-    job: str
-    what: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunView:
     """The jobs of a run at one moment."""
 
     overview: RunOverview
-    content: dict[str, Any]  # for JSON
-    #: Returns those of the named jobs that have failed, or have failed items, or were cancelled.
-    find_failures: Callable[[Collection[str]], Sequence[ShownJob]]
-    failed_hooks: Sequence[FailedHook] = ()
-    changes: Sequence[PendingChange] = ()
+    failed_hooks: Sequence[FailedHook]
+    groups: Mapping[str, Any]
+    resources: Mapping[str, Any]
+    changes: Sequence[tuple[str, Request]] = ()  # requested for jobs, but not made yet
     continuation: str = ""  # how to continue if no scheduler is running
 
     def select(self, names: Collection[str]) -> RunView:
@@ -84,14 +62,28 @@ class RunView:
             if name not in known:
                 raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
         jobs = [job for job in self.overview.jobs if job.name in names]
-        rows = [job for job in self.content["jobs"] if job["name"] in names]
         return replace(
             self,
             overview=replace(self.overview, jobs=jobs),
-            content=self.content | {"jobs": rows},
             failed_hooks=[hook for hook in self.failed_hooks if hook.job in names],
-            changes=[change for change in self.changes if change.job in names],
+            changes=[change for change in self.changes if change[0] in names],
         )
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return the run as JSON values."""
+        jobs = self.overview.jobs
+        return {
+            "running": not self.overview.note,
+            "submitted": [job.name for job in jobs if job.state == "submitted"],
+            "requests": [
+                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
+                for name, each in self.changes
+            ],
+            "groups": self.groups,
+            "resources": self.resources,
+            "failed_hooks": [vars(hook) for hook in self.failed_hooks],
+            "jobs": [job.to_json_value() for job in jobs],
+        }
 
 
 class AddedJobs(NamedTuple):
@@ -99,14 +91,6 @@ class AddedJobs(NamedTuple):
 
     names: Sequence[str]
     note: str = ""  # when they start, if not now
-
-
-class EndedJob(NamedTuple):
-    """A job that was waited for."""
-
-    name: str
-    state: str
-    error: str | None
 
 
 class ItemOutput(NamedTuple):
@@ -134,52 +118,27 @@ class DirectoryRun:
         """Return the state of all jobs."""
         return read_status(self.directory)
 
-    def read(self) -> RunView:
-        """Return what is shown of the run."""
+    def read(self, *, failures: bool = True) -> RunView:
+        """Return what is shown of the run; a directory always tells the failed items of jobs."""
         status = self.read_status()
-        hooks = [
-            FailedHook(
-                job=call.facts["job"], target=call.target, attempts=call.attempts, error=call.error
-            )
-            for call in status.hooks
-            if call.error is not None
-        ]
-        content = {
-            "running": status.is_running,
-            "submitted": [spec.name for spec in status.submitted],
-            "requests": [
-                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
-                for name, each in status.changes
-            ],
-            "groups": {
+        return RunView(
+            overview=status.overview,
+            failed_hooks=list_failed_hooks(status.hooks, is_owner=True),
+            groups={
                 name: {"weight": group.weight, "paused": group.is_paused}
                 for name, group in status.groups.items()
             },
-            "resources": {
+            resources={
                 kind: {"total": total, "free": free}
                 for kind, (total, free) in status.progress.resources.items()
             },
-            "failed_hooks": [vars(hook) for hook in hooks],
-            "jobs": [_job_as_json(status, job) for job in status.jobs],
-        }
-
-        def find_failures(names: Collection[str]) -> list[JobRecord]:
-            return [job for job in status.jobs if job.name in names]
-
-        return RunView(
-            overview=status.describe(),
-            content=content,
-            find_failures=find_failures,
-            failed_hooks=hooks,
-            changes=[PendingChange(name, each.describe()) for name, each in status.changes],
+            changes=status.changes,
             continuation=_describe_continuation(status, self.directory),
         )
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs, also of those that were only submitted."""
-        status = self.read_status()
-        names = [job.name for job in status.jobs] + [spec.name for spec in status.submitted]
-        return list(dict.fromkeys(names))
+        return [job.name for job in self.read_status().views]
 
     def list_groups(self) -> list[str]:
         """Return the names of the groups of jobs."""
@@ -225,7 +184,7 @@ class DirectoryRun:
         parts = (part for log in logs for part in _read_blocks(log))
         return JobOutput(item is None and len(logs) > 1, parts)
 
-    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[JobView]:
         """Wait for jobs, or for all that have not ended; yield them as they end.
 
         Raises a TimeoutError.
@@ -236,19 +195,16 @@ class DirectoryRun:
         wanted: Sequence[str] | None = names or None
         while True:
             status = self.read_status()
-            records = {job.name: job for job in status.jobs}
-            submitted = [spec.name for spec in status.submitted]
+            jobs = {job.name: job for job in status.views}
             if wanted is None:
-                active = [job.name for job in status.jobs if not job.has_ended]
-                wanted = [*active, *submitted]
+                wanted = [name for name, job in jobs.items() if not job.has_ended]
             for name in wanted:
-                record = records.get(name)
-                if record is None and name not in submitted:
-                    known = describe_names([*records, *submitted], name)
+                if name not in jobs:
+                    known = describe_names(jobs, name)
                     raise InputError(f"there is no job {name!r} in {self.directory}; {known}")
-                if record is not None and record.has_ended and name not in ended:
+                if jobs[name].has_ended and name not in ended:
                     ended.add(name)
-                    yield EndedJob(name, record.state, record.error)
+                    yield jobs[name]
             if ended >= set(wanted):
                 return
             if not status.is_running and not has_warned:
@@ -258,25 +214,6 @@ class DirectoryRun:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(_POLL_SECONDS)
-
-
-def _job_as_json(status: RunStatus, job: JobRecord) -> dict[str, Any]:
-    return create_job_values(
-        job.spec,
-        state=status.get_state(job),
-        number=job.number,
-        done=job.done,
-        items=job.items,
-        failed=len(job.failed_items),
-        servers=status.get_servers(job),
-        planned=status.get_planned(job),
-        arrived=job.arrived,
-        ended=job.ended,
-        eta=status.get_eta(job),
-        waits_for=status.list_unfinished(job),
-        waits_because=status.explain_wait(job),
-        error=job.error,
-    ) | {"failed_attempts": job.failures, "failed_items": failures_as_json(job.failed_items)}
 
 
 def _read_blocks(log: ItemLog) -> Iterator[ItemOutput]:
@@ -322,66 +259,25 @@ def get_resume_command(directory: Path) -> str:
     return f"hesrpt {command} --state {shlex.quote(str(directory))}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FailedJob:
-    """A job that has failed, has failed items or was cancelled."""
-
-    name: str
-    state: str
-    has_ended: bool
-    error: str | None
-    failed_items: Sequence[ItemFailure]
-
-
 class ServiceRun:
     """A run that is found by the URL of its service."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self.client = Client(url, token)
 
-    def read(self) -> RunView:
-        """Return what is shown of the run."""
-        jobs, servers = self.client.jobs(), self.client.servers()
-        overview = RunOverview(
-            servers=int(servers["servers"]),
-            policy=str(servers["policy"]),
-            jobs=[_create_overview(job, float(servers["time"])) for job in jobs],
-        )
-        hooks = [FailedHook(**each) for each in servers.get("failed_hooks", ())]
-        content = {
-            "running": True,
-            "submitted": [job.name for job in jobs if job.state == "submitted"],
-            "requests": [],
-            "groups": {
+    def read(self, *, failures: bool = True) -> RunView:
+        """Return what is shown of the run, if need be with the failed items of jobs."""
+        jobs, servers = self.client.jobs(failures=failures), self.client.servers()
+        return RunView(
+            overview=RunOverview(
+                servers=int(servers["servers"]), policy=str(servers["policy"]), jobs=jobs
+            ),
+            failed_hooks=[FailedHook(**each) for each in servers["failed_hooks"]],
+            groups={
                 each["name"]: {"weight": each["weight"], "paused": each["paused"]}
                 for each in self.client.groups()
             },
-            "resources": servers["resources"],
-            "failed_hooks": [vars(hook) for hook in hooks],
-            "jobs": [dict(vars(job)) for job in jobs],
-        }
-
-        def find_failures(names: Collection[str]) -> list[_FailedJob]:
-            found = [job for job in jobs if job.name in names and (job.failed or job.error)]
-            return [self._find_failure(job) for job in found]
-
-        return RunView(
-            overview=overview, content=content, find_failures=find_failures, failed_hooks=hooks
-        )
-
-    def _find_failure(self, job: JobInfo) -> _FailedJob:
-        """Return why a job has failed; lists of jobs have only the beginning of it."""
-        error, failures = job.error, []
-        if job.failed:
-            details = self.client.details(job.name)
-            error = details["error"]
-            failures = [ItemFailure(**each) for each in details["failures"]]
-        return _FailedJob(
-            name=job.name,
-            state=job.state,
-            has_ended=job.has_ended,
-            error=error,
-            failed_items=failures,
+            resources=servers["resources"],
         )
 
     def list_names(self) -> list[str]:
@@ -435,8 +331,7 @@ class ServiceRun:
         except ServiceError as error:
             if isinstance(error, UnreachableError) or error.status != 409:
                 raise
-            reason = error.problem.partition(f"job {name!r} ")[2] or error.problem
-            return RequestResult(job=name, text=reason, is_refused=True)
+            return RequestResult(job=name, text=error.text or error.problem, is_refused=True)
 
     def explain_missing_answers(self) -> str:
         """Return why requests were not answered: a service answers all."""
@@ -461,32 +356,10 @@ class ServiceRun:
         parts = (ItemOutput(part.item, part.title, part.text.encode()) for part in found)
         return JobOutput(has_several, parts)
 
-    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[JobView]:
         """Wait for jobs, or for all that have not ended; yield them when they have.
 
         Raises a TimeoutError.
         """
         wanted = names or [job.name for job in self.client.jobs() if not job.has_ended]
-        for job in self.client.wait(*wanted, timeout=timeout) if wanted else ():
-            yield EndedJob(job.name, job.state, job.error)
-
-
-def _create_overview(job: JobInfo, now: float) -> JobOverview:
-    flow_time = None
-    if job.arrived is not None:
-        flow_time = (now if job.ended is None else job.ended) - job.arrived
-    return JobOverview(
-        name=job.name,
-        state=job.state,
-        done=job.done,
-        items=job.items,
-        failures=job.failed,
-        servers=job.servers,
-        planned=job.planned,
-        flow_time=flow_time,
-        eta=job.eta,
-        error=job.error,
-        group=job.group,
-        waits_for=job.waits_for,
-        waits_because=job.waits_because,
-    )
+        yield from self.client.wait(*wanted, timeout=timeout) if wanted else ()

@@ -122,8 +122,7 @@ def serve(
         raise InputError("hesrpt serve needs: pip install 'hesrpt[serve]'") from None
     from hesrpt.pool.batch_run import RunOptions
     from hesrpt.reports.inspection import read_policy
-    from hesrpt.service.systemd_unit import write_unit
-    from hesrpt.service.web_service import ServiceOptions, WebService
+    from hesrpt.service.web_service import ServiceOptions, WebService, write_unit
     from hesrpt.storage.state_directory import holds_run
 
     earlier_policy = read_policy(state) if holds_run(state) else None

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from hesrpt.cli.run_access import DirectoryRun, EndedJob, RunView, ServiceRun
+    from hesrpt.cli.run_access import DirectoryRun, RunView, ServiceRun
     from hesrpt.decisions.learning import LearnedKind
     from hesrpt.display.overview import RunOverview
+    from hesrpt.jobs.job_view import JobView
 
 # How many of the jobs that have ended to show.
 _MAX_ENDED = 20
@@ -65,7 +66,7 @@ def status(
         return
     view = target.read().select(names)
     if as_json:
-        print_json(**view.content)
+        print_json(**view.to_json_value())
     else:
         _print_run(view, shows_all=all_jobs or bool(names))
 
@@ -79,13 +80,13 @@ def _print_run(view: RunView, *, shows_all: bool) -> None:
 
     console = create_console()
     run = view.overview
-    failures = view.find_failures(_print_jobs(console, run, shows_all=shows_all))
-    print_cancellations(console, failures)
-    print_failures(console, failures)
+    jobs = _print_jobs(console, run, shows_all=shows_all)
+    print_cancellations(console, jobs)
+    print_failures(console, jobs)
     for hook in view.failed_hooks:
         console.print(literal(hook.describe()), soft_wrap=True)
-    for name, what in view.changes:
-        text = f"requested for {name}, but not done yet: {what}"
+    for name, request in view.changes:
+        text = f"requested for {name}, but not done yet: {request.describe()}"
         console.print(literal(text), soft_wrap=True)
     console.print()
     scheduler = f"a scheduler is running: {run.describe()}"
@@ -94,7 +95,7 @@ def _print_run(view: RunView, *, shows_all: bool) -> None:
     console.print(literal(scheduler), soft_wrap=True)
 
 
-def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
+def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> list[JobView]:
     """Print a table of the jobs, without most of those that have ended; return those printed."""
     from hesrpt.display.terminal_table import build_table
 
@@ -105,7 +106,7 @@ def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[s
     print_table(console, build_table(jobs, width=width, has_bars=console.is_terminal))
     if others:
         console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
-    return {job.name for job in jobs}
+    return jobs
 
 
 def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
@@ -117,7 +118,7 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
     console = create_console()
     if not console.is_terminal:
         raise InputError("--watch needs a terminal; hesrpt wait waits for jobs without one")
-    first = target.read().select(names).overview
+    first = target.read(failures=False).select(names).overview
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             shown = first
@@ -126,7 +127,7 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
                 view = build_view(shown, width=size.width, height=size.height - 1)
                 live.update(view, refresh=True)
                 time.sleep(_WATCH_SECONDS)
-                shown = target.read().select(names).overview
+                shown = target.read(failures=False).select(names).overview
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -197,28 +198,23 @@ def wait_for_jobs(
     target: DirectoryRun | ServiceRun, names: Sequence[str], timeout: float | None, *, as_json: bool
 ) -> None:
     """Wait for jobs, print what became of them, and exit with a code that says it."""
+    from hesrpt.display.overview import describe_end
+
     ended, has_timed_out = [], False
     try:
         for job in target.wait(names, timeout):
             ended.append(job)
             if not as_json:
-                print(escape(f"{job.name}: {_describe_end(job)}"), flush=True)
+                print(escape(f"{job.name}: {describe_end(job)}"), flush=True)
     except TimeoutError:
         has_timed_out = True
         print(f"hesrpt: jobs have not ended after {timeout:g} s", file=sys.stderr)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if as_json:
-        print_json(jobs=[job._asdict() for job in ended])
+        keys = ("name", "state", "reason", "error")
+        print_json(jobs=[{key: getattr(job, key) for key in keys} for job in ended])
     if has_timed_out:
         raise typer.Exit(_TIMED_OUT)
     if any(job.state != "done" for job in ended):
         raise typer.Exit(1)
-
-
-def _describe_end(job: EndedJob) -> str:
-    """Return what became of a job, and why; the reason may repeat that it was cancelled."""
-    if job.error is None:
-        return job.state
-    reason = job.error.partition("\n")[0]
-    return reason if reason.startswith(job.state) else f"{job.state}: {reason}"

@@ -1,7 +1,4 @@
-"""The console of a terminal, and text from outside made safe to show on it.
-
-Such text is, for example, the names of jobs and the messages of errors.
-"""
+"""The console of a terminal, and text from outside, such as job names, made safe to show on it."""
 
 from __future__ import annotations
 
@@ -13,6 +10,28 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """Return a console that prints text literally, without highlighting or emoji codes."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
+
+
+def literal(text: str, style: str = "") -> Text:
+    """Return a text that is shown as it is: without markup, and with control characters escaped."""
+    from rich.text import Text
+
+    return Text(escape(text), style=style)
+
+
+def print_error_text(console: Console, subject: str, error: str | None) -> None:
+    """Print what happened to something, and an error, which may have several lines."""
+    from rich.text import Text
+
+    reason = f": {escape_lines(error)}" if error else ""
+    console.print(Text(f"{escape(subject)}{reason}"), soft_wrap=True)
 
 
 def escape(text: str) -> str:
@@ -53,25 +72,3 @@ def _name(letter: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Return a console that prints text literally, without highlighting or emoji codes."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
-
-
-def literal(text: str, style: str = "") -> Text:
-    """Return a text that is shown as it is: without markup, and with control characters escaped."""
-    from rich.text import Text
-
-    return Text(escape(text), style=style)
-
-
-def print_error_text(console: Console, subject: str, error: str | None) -> None:
-    """Print what happened to something, and an error, which may have several lines."""
-    from rich.text import Text
-
-    reason = f": {escape_lines(error)}" if error else ""
-    console.print(Text(f"{escape(subject)}{reason}"), soft_wrap=True)

@@ -1,99 +1,93 @@
-"""What is shown of a run at one moment, as plain values and in words."""
+"""What is shown of a run at one moment: in words, and as HTML for notebooks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape as escape_html
 
+from hesrpt.display.console import escape
+from hesrpt.jobs.job_view import STATES, JobView
 from hesrpt.units import format_count, format_duration
-
-# The states in which a job has ended, and all states in the order in which they are counted.
-_ENDED = ("done", "failed", "cancelled")
-_STATES = ("running", "waiting", "paused", "submitted", *_ENDED)
 
 # How much of an error to show in one line.
 _MAX_ERROR = 300
 # How many names of jobs to show that a job waits for.
 _MAX_NAMES = 3
+# How many jobs a run as text lists.
+_MAX_LINES = 30
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobOverview:
-    """A job at one moment."""
+# --- a job in words -------------------------------------------------------------------------------
 
-    name: str
-    state: str
-    done: int = 0  # how many items are done
-    items: int | None = None  # how many there are; None: not known
-    failures: int = 0  # how many items have failed
-    servers: int = 0  # how many it holds
-    planned: int | None = None  # how many the policy gives it; None: not known
-    flow_time: float | None = None  # seconds from its arrival to its end, or until now
-    eta: float | None = None  # seconds until it will have ended; None: not known
-    error: str | None = None
-    group: str = ""
-    waits_for: Sequence[str] = ()  # the names of jobs that have to end before it starts
-    waits_because: str = ""  # of which resources it needs more than are free
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the job is done, failed or cancelled."""
-        return self.state in _ENDED
+def describe_items(job: JobView) -> str:
+    """Return how many items are done, such as ``12/100``."""
+    return f"{job.done:,}/{'?' if job.items is None else format(job.items, ',')}"
 
-    @property
-    def progress(self) -> float | None:
-        """The fraction of the items that are done; None if it is not known."""
-        if self.state == "done":
-            return 1.0
-        return self.done / self.items if self.items else None
 
-    def describe_items(self) -> str:
-        """Return how many items are done, such as ``12/100``."""
-        return f"{self.done:,}/{'?' if self.items is None else format(self.items, ',')}"
+def describe_servers(job: JobView) -> str:
+    """Return how many servers a job holds and is to have, such as ``2 of 3``."""
+    if job.has_ended or job.state == "submitted":
+        return ""
+    if job.planned is None or job.servers == job.planned == 0:
+        return f"{job.servers}"
+    return f"{job.servers} of {job.planned}"
 
-    def describe_servers(self) -> str:
-        """Return how many servers the job holds and is to have, such as ``2 of 3``."""
-        if self.has_ended or self.state == "submitted":
-            return ""
-        if self.planned is None or self.servers == self.planned == 0:
-            return f"{self.servers}"
-        return f"{self.servers} of {self.planned}"
 
-    def describe_left(self) -> str:
-        """Return how long it will take until the job has ended, no more precisely than is known."""
-        if self.eta is None or self.has_ended or self.state == "paused":
-            return ""
-        return f"{self.eta:.1f} s" if self.eta < 10 else format_duration(self.eta)
+def describe_elapsed(job: JobView) -> str:
+    """Return how long a job has been there, or took."""
+    return "" if job.elapsed is None else format_duration(job.elapsed)
 
-    def describe_wait(self) -> str:
-        """Return what a job waits for, if that is known."""
-        others = len(self.waits_for) - _MAX_NAMES
-        names = [*self.waits_for[:_MAX_NAMES], *([f"{others} others"] if others > 0 else [])]
-        return self.waits_because if not names else f"waits for {', '.join(names)}"
 
-    def describe(self) -> str:
-        """Return the state of the job in words."""
-        if self.items is None:
-            items = f"{format_count(self.done, 'item')} done"
-        else:
-            items = f"{self.done:,} of {format_count(self.items, 'item')}"
-        words = [self.state, items]
-        if self.has_ended:
-            words[1] += f" in {format_duration(self.flow_time or 0.0)}"
-            if self.state == "failed":
-                error = (self.error or "").partition("\n")[0]
-                if len(error) > _MAX_ERROR:
-                    error = f"{error[: _MAX_ERROR - 1]}…"
-                words[1] += f": {error}"
-            return ", ".join(words)
-        if self.servers:
-            words.append(format_count(self.servers, "server"))
-        if left := self.describe_left():
-            words.append(f"{left} left")
-        if wait := self.describe_wait():
-            words.append(wait)
+def describe_left(job: JobView) -> str:
+    """Return how long it will take until a job has ended, no more precisely than is known."""
+    if job.eta is None or job.has_ended or job.state == "paused":
+        return ""
+    return f"{job.eta:.1f} s" if job.eta < 10 else format_duration(job.eta)
+
+
+def describe_wait(job: JobView) -> str:
+    """Return what a job waits for, if that is known."""
+    others = len(job.waits_for) - _MAX_NAMES
+    names = [*job.waits_for[:_MAX_NAMES], *([f"{others} others"] if others > 0 else [])]
+    return job.waits_because if not names else f"waits for {', '.join(names)}"
+
+
+def describe_end(job: JobView) -> str:
+    """Return what became of a job that has ended, and the first line of why."""
+    if job.error is None:
+        return job.state
+    reason = job.error.partition("\n")[0]
+    return reason if job.state == "cancelled" else f"{job.state}: {reason}"  # one says it already
+
+
+def describe_job(job: JobView) -> str:
+    """Return the state of a job in words."""
+    if job.items is None:
+        items = f"{format_count(job.done, 'item')} done"
+    else:
+        items = f"{job.done:,} of {format_count(job.items, 'item')}"
+    words = [job.state, items]
+    if job.has_ended:
+        words[1] += f" in {format_duration(job.elapsed or 0.0)}"
+        if job.state == "failed":
+            error = (job.error or "").partition("\n")[0]
+            if len(error) > _MAX_ERROR:
+                error = f"{error[: _MAX_ERROR - 1]}…"
+            words[1] += f": {error}"
         return ", ".join(words)
+    if job.servers:
+        words.append(format_count(job.servers, "server"))
+    if left := describe_left(job):
+        words.append(f"{left} left")
+    if wait := describe_wait(job):
+        words.append(wait)
+    return ", ".join(words)
+
+
+# --- a run ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +96,7 @@ class RunOverview:
 
     servers: int  # how many there are
     policy: str
-    jobs: Sequence[JobOverview]
+    jobs: Sequence[JobView]
     note: str = ""  # what has become of the scheduler, unless it is running
 
     @property
@@ -119,9 +113,9 @@ class RunOverview:
         total, jobs = 0.0, [job for job in self.jobs if job.state not in ("failed", "cancelled")]
         for job in jobs:
             left = 0.0 if job.has_ended else job.eta
-            if left is None or job.flow_time is None:
+            if left is None or job.elapsed is None:
                 return None
-            total += job.flow_time + left
+            total += job.elapsed + left
         return total / len(jobs) if jobs else None
 
     def describe(self) -> str:
@@ -133,7 +127,13 @@ class RunOverview:
         ]
         return ", ".join(word for word in (self.note, *words) if word)
 
-    def select(self, most: int) -> tuple[list[JobOverview], str]:
+    def describe_with_jobs(self) -> str:
+        """Return a line for the run, and one for each job."""
+        jobs, others = self.select(_MAX_LINES)
+        lines = [self.describe(), *(f"{job.name}: {describe_job(job)}" for job in jobs)]
+        return "\n  ".join(map(escape, [*lines, others] if others else lines))
+
+    def select(self, most: int) -> tuple[list[JobView], str]:
         """Return the jobs to show if there is room for ``most``, and how many others there are.
 
         Those that have ended are left out first, beginning with the first, and those that run last.
@@ -154,7 +154,96 @@ class RunOverview:
         return [self.jobs[place] for place in shown], f"and {count_states(others)}"
 
 
-def count_states(jobs: Sequence[JobOverview]) -> str:
+def count_states(jobs: Sequence[JobView]) -> str:
     """Return how many jobs are in each state, such as ``2 running, 1 done``."""
     counts = Counter(job.state for job in jobs)
-    return ", ".join(f"{counts[state]} {state}" for state in _STATES if counts[state]) or "no jobs"
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "no jobs"
+
+
+# --- as HTML, for notebooks with a light or a dark background -------------------------------------
+
+# More rows than this are not read.
+_MAX_ROWS = 30
+# Colours that stand out from white and from black; text has the notebook's own colour.
+_COLOURS = {
+    "running": "#3b82d0",
+    "waiting": "#9a9a9a",
+    "paused": "#c98500",
+    "submitted": "#9a9a9a",
+    "done": "#3a9d5d",
+    "failed": "#d9534f",
+    "cancelled": "#9a9a9a",
+}
+_TABLE = "border-collapse:collapse;border:none;margin:2px 0;color:inherit;font-size:inherit"
+_HEADINGS = ("job", "state", "", "items", "servers", "elapsed", "left")
+_CELL = "padding:2px 12px 2px 0;border:none;background:none;vertical-align:middle;"
+_LEFT = f"{_CELL}white-space:nowrap;text-align:left;"
+_RIGHT = f"{_CELL}white-space:nowrap;text-align:right;"
+
+
+def render_run(run: RunOverview) -> str:
+    """Return a table of the jobs of a run."""
+    jobs, others = run.select(_MAX_ROWS)
+    return _render_table(f"<b>Pool</b>: {_escape(run.describe())}", jobs, others)
+
+
+def render_job(job: JobView) -> str:
+    """Return a table of one job, and why it failed."""
+    error = f"{job.error}" if job.state == "failed" and job.error else ""
+    return _render_table("", [job], error)
+
+
+def _render_table(title: str, jobs: list[JobView], footer: str) -> str:
+    parts = ['<div style="font-size:13px;line-height:1.5;font-variant-numeric:tabular-nums">']
+    if title:
+        parts.append(f"<div>{title}</div>")
+    if jobs:
+        quiet = "font-weight:normal;opacity:.65"
+        cells = "".join(
+            _render_cell("th", f"{_LEFT if place < 3 else _RIGHT}{quiet}", name)
+            for place, name in enumerate(_HEADINGS)
+        )
+        rows = "".join(map(_render_row, jobs))
+        parts.append(
+            f'<table style="{_TABLE}"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>'
+        )
+    if footer:
+        parts.append(f'<div style="opacity:.75;white-space:pre-wrap">{_escape_lines(footer)}</div>')
+    return "".join([*parts, "</div>"])
+
+
+def _render_row(job: JobView) -> str:
+    colour = _COLOURS[job.state]
+    dot = f'<span style="color:{colour}">●</span>'
+    cells = [
+        (_LEFT, _escape(job.name)),
+        (_LEFT, f"{dot} {job.state}"),
+        (_LEFT, _render_bar(job.progress, colour)),
+        (_RIGHT, describe_items(job)),
+        (_RIGHT, describe_servers(job)),
+        (_RIGHT, describe_elapsed(job)),
+        (_RIGHT, describe_left(job)),
+    ]
+    columns = "".join(_render_cell("td", style, cell) for style, cell in cells)
+    return f"<tr>{columns}</tr>"
+
+
+def _render_cell(tag: str, style: str, content: str) -> str:
+    return f'<{tag} style="{style}">{content}</{tag}>'
+
+
+def _render_bar(progress: float | None, colour: str) -> str:
+    width = f"{100 * (progress or 0.0):.4g}%"
+    return (
+        '<div style="width:160px;height:8px;border-radius:4px;overflow:hidden;'
+        f'background:rgba(128,128,128,.25)"><div style="width:{width};height:8px;'
+        f'background:{colour}"></div></div>'
+    )
+
+
+def _escape(text: str) -> str:
+    return escape_html(escape(text))
+
+
+def _escape_lines(text: str) -> str:
+    return "\n".join(map(_escape, text.split("\n")))

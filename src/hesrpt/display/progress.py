@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hesrpt.display.console import create_console, literal, print_error_text
-from hesrpt.display.notebook_html import render_run
-from hesrpt.display.overview import RunOverview
+from hesrpt.display.overview import RunOverview, describe_job, render_run
 from hesrpt.units import format_duration
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class LineScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._announced: dict[str, float | None] = {}  # flow times by names
+        self._announced: dict[str, float | None] = {}  # how long jobs took, by names
         self._next_line = time.monotonic() + _LINE_SECONDS
 
     def open(self, run: RunOverview) -> None:
@@ -91,17 +90,17 @@ class LineScreen:
     def update(self, run: RunOverview) -> None:
         for job in run.jobs:
             # A job that is retried ends again, later.
-            if job.has_ended and self._announced.get(job.name, -1.0) != job.flow_time:
-                self._announced[job.name] = job.flow_time
+            if job.has_ended and self._announced.get(job.name, -1.0) != job.elapsed:
+                self._announced[job.name] = job.elapsed
                 is_cancelled = job.state == "cancelled"  # its error says so, and by whom
                 what = job.error if is_cancelled and job.error else job.state
-                subject = f"{job.name}: {what} after {format_duration(job.flow_time or 0.0)}"
+                subject = f"{job.name}: {what} after {format_duration(job.elapsed or 0.0)}"
                 print_error_text(self._console, subject, None if is_cancelled else job.error)
         if time.monotonic() >= self._next_line:
             self._next_line += _LINE_SECONDS
             for job in run.jobs:
                 if not job.has_ended:
-                    self._console.print(literal(f"{job.name}: {job.describe()}"), soft_wrap=True)
+                    self._console.print(literal(f"{job.name}: {describe_job(job)}"), soft_wrap=True)
 
     def close(self, run: RunOverview) -> None:
         self.update(run)

@@ -14,7 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from hesrpt.display.console import literal
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import (
+    RunOverview,
+    describe_elapsed,
+    describe_items,
+    describe_left,
+    describe_servers,
+    describe_wait,
+)
+from hesrpt.jobs.job_view import JobView
 from hesrpt.units import format_count, format_duration
 
 _STYLES = {
@@ -84,7 +92,7 @@ def _measure(cell: Text | ProgressBar) -> int:
 
 
 def build_table(
-    jobs: Sequence[JobOverview],
+    jobs: Sequence[JobView],
     *,
     width: int | None = None,
     has_bars: bool = True,
@@ -115,9 +123,7 @@ def build_table(
     return table
 
 
-def _build_columns(
-    jobs: Sequence[JobOverview], *, has_bars: bool, cuts_names: bool
-) -> list[_Column]:
+def _build_columns(jobs: Sequence[JobView], *, has_bars: bool, cuts_names: bool) -> list[_Column]:
     def build(header: str, texts: Iterable[str], order: int, style: str = "") -> _Column:
         return _Column(
             header=header,
@@ -127,18 +133,17 @@ def _build_columns(
             order=order,
         )
 
-    flow_times = ["" if job.flow_time is None else format_duration(job.flow_time) for job in jobs]
     columns = [
         build("job", (job.name for job in jobs), 0),
         build("group", (job.group for job in jobs), 2),
         _Column(header="state", cells=[literal(job.state, _STYLES[job.state]) for job in jobs]),
         _Column(header="", cells=[_build_bar(job) for job in jobs] if has_bars else [], order=1),
-        build("items", (job.describe_items() for job in jobs), 7),
-        build("failures", (str(job.failures or "") for job in jobs), 5),
-        build("servers", (job.describe_servers() for job in jobs), 6),
-        build("elapsed", flow_times, 3),
-        build("left", (job.describe_left() for job in jobs), 8),
-        build("", (job.describe_wait() for job in jobs), 4, "bright_black"),
+        build("items", map(describe_items, jobs), 7),
+        build("failures", (str(job.failed or "") for job in jobs), 5),
+        build("servers", map(describe_servers, jobs), 6),
+        build("elapsed", map(describe_elapsed, jobs), 3),
+        build("left", map(describe_left, jobs), 8),
+        build("", map(describe_wait, jobs), 4, "bright_black"),
     ]
     optional = ("group", "failures", "")
     return [column for column in columns if column.header not in optional or not column.is_empty]
@@ -171,7 +176,7 @@ def _build_summary(run: RunOverview) -> Text:
     return literal(summary, _SUMMARY_STYLE)
 
 
-def _build_bar(job: JobOverview) -> ProgressBar:
+def _build_bar(job: JobView) -> ProgressBar:
     """Return a bar; a moving one while a job runs whose number of items is unknown."""
     return ProgressBar(
         total=1.0,

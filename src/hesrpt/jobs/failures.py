@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import cloudpickle
 
@@ -24,14 +24,28 @@ class RemoteTraceback(Exception):  # noqa: N818 - that is what it is
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemFailure:
-    """An item that has failed, and is not tried again unless its job is retried."""
+class FailedItem:
+    """What is shown of an item that has failed: it runs again only if its job is retried."""
 
     item: int  # its index in the job's items
     value: str = ""  # the item itself as a short text; empty if that is not known
     attempts: int = 1  # how often it was tried
     error: str  # what went wrong the last time, in short
     traceback: str = field(default="", repr=False)  # where it was raised, with its causes
+
+    def describe(self) -> str:
+        """Return the item and what went wrong, in short."""
+        return f"{describe_item(self.item, self.value)}: {self.error}"
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return the item as JSON values."""
+        return {name: getattr(self, name) for name in FailedItem.__dataclass_fields__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemFailure(FailedItem):
+    """An item that has failed, with what it raised."""
+
     pickled_exception: bytes = field(default=b"", repr=False)  # empty if there is none
 
     @cached_property
@@ -53,10 +67,6 @@ class ItemFailure:
         if self.traceback:
             exception.__cause__ = RemoteTraceback(self.traceback)
         return exception
-
-    def describe(self) -> str:
-        """Return the item and what went wrong, in short."""
-        return f"{describe_item(self.item, self.value)}: {self.error}"
 
 
 def describe_losses(losses: int) -> str:

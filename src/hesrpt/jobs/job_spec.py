@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -11,6 +11,7 @@ from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.failures import OnError, describe_item
 from hesrpt.jobs.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.units import format_count
 
 #: How a running command adapts when its number of servers changes.
 Resizing: TypeAlias = Literal["restart", "affinity", "never"]
@@ -53,6 +54,55 @@ class Hook:
         return self.target.lower().startswith(_SCHEMES)
 
 
+#: What went wrong with a hook: how its command ended, what a web server answered, or else.
+HookProblem: TypeAlias = Literal["exit_code", "signal", "timeout", "http_status", "other"]
+
+_SUMMARIES: dict[HookProblem, str] = {
+    "exit_code": "exit code {:g}",
+    "signal": "killed by signal {:g}",
+    "timeout": "it was stopped after {:g} s",
+    "http_status": "HTTP Error {:g}",
+    "other": "failed",
+}
+
+
+@dataclass(frozen=True)
+class HookError:
+    """Why an attempt of a hook has failed.
+
+    >>> HookError("exit_code", 7, "no space left").text
+    'exit code 7: no space left'
+    """
+
+    problem: HookProblem
+    code: float = 0  # of the command's end or of the answer, or the seconds that the command had
+    detail: str = ""  # what the command has printed, or else what went wrong
+
+    @property
+    def summary(self) -> str:
+        """What went wrong, without anything that may quote the command or the address."""
+        return _SUMMARIES[self.problem].format(self.code)
+
+    @property
+    def text(self) -> str:
+        """What went wrong."""
+        if self.problem == "other":
+            return self.detail
+        return f"{self.summary}: {self.detail}" if self.detail else self.summary
+
+    def to_json(self) -> str:
+        """Return the error as JSON."""
+        return json.dumps([self.problem, self.code, self.detail])
+
+    @classmethod
+    def from_json(cls, text: str) -> HookError:
+        """Return the error that :meth:`to_json` wrote."""
+        problem, code, detail = json.loads(text)
+        if problem not in _SUMMARIES:
+            raise ValueError(f"unknown problem {problem!r}")
+        return cls(problem, code, detail)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HookCall:
     """A hook of a job that has ended, and what became of it."""
@@ -64,7 +114,7 @@ class HookCall:
     directory: str | None = None  # in which a command runs; None: that of the scheduler
     state_directory: str | None = None  # of the run, if it has one
     attempts: int = 0
-    error: str | None = None  # of the last attempt
+    error: HookError | None = None  # of the last attempt
 
     @property
     def is_pending(self) -> bool:
@@ -75,6 +125,36 @@ class HookCall:
     def variables(self) -> dict[str, str]:
         """What lets a command ask for something in the run, in its environment."""
         return {} if self.state_directory is None else {"HESRPT_STATE": self.state_directory}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedHook:
+    """What is shown of a hook that has failed."""
+
+    job: str
+    target: str | None  # the command or the address; None for readers: it may contain secrets
+    attempts: int
+    error: str
+
+    def describe(self) -> str:
+        """Return which hook has failed, and why."""
+        tries, error = format_count(self.attempts, "attempt"), self.error.partition("\n")[0]
+        target = f" {self.target!r}" if self.target else ""
+        return f"{self.job}: on_end{target} failed, {tries}: {error}"
+
+
+def list_failed_hooks(calls: Iterable[HookCall], *, is_owner: bool) -> list[FailedHook]:
+    """Return the hooks that have failed; only the owner sees what they call, and what that says."""
+    return [
+        FailedHook(
+            job=call.facts["job"],
+            target=call.target if is_owner else None,
+            attempts=call.attempts,
+            error=call.error.text if is_owner else call.error.summary,
+        )
+        for call in calls
+        if call.error is not None
+    ]
 
 
 # --- the specification --------------------------------------------------------------------------

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from hesrpt.display.console import escape
-from hesrpt.display.notebook_html import render_job
+from hesrpt.display.overview import describe_job, render_job
 from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobState
 from hesrpt.pool.async_waiting import wait_async
 from hesrpt.pool.job_results import Errors, ResultStream
-from hesrpt.reports.live_overview import describe_job
+from hesrpt.reports.job_views import view_job
 from hesrpt.scheduler.lifetime import Lease
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.steering import check_pausable
@@ -43,12 +43,12 @@ class Job(Generic[T_co]):
         self._live.free_results()
 
     def __repr__(self) -> str:
-        overview = describe_job(self._driver, self._live)
-        return f"<Job {self.name!r}: {escape(overview.describe())}>"
+        view = view_job(self._driver, self._live)
+        return f"<Job {self.name!r}: {escape(describe_job(view))}>"
 
     def _repr_html_(self) -> str:
         """Return the state of the job as HTML, which notebooks show."""
-        return render_job(describe_job(self._driver, self._live))
+        return render_job(view_job(self._driver, self._live))
 
     @property
     def name(self) -> str:

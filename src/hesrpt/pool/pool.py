@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
-from hesrpt.display.notebook_html import render_run
-from hesrpt.display.overview import RunOverview
+from hesrpt.display.overview import RunOverview, render_run
 from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError, JobError
@@ -31,9 +30,13 @@ from hesrpt.pool.waiting import (
     wait_except_for_executors,
     wait_for_all_jobs,
 )
-from hesrpt.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
-from hesrpt.reports.live_history import describe_history
-from hesrpt.reports.live_overview import describe_run, write_run
+from hesrpt.reports.counterfactuals import (
+    MAX_JOBS,
+    RunComparison,
+    compare_policies,
+    describe_history,
+)
+from hesrpt.reports.job_views import view_run
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.driver import Driver
@@ -59,7 +62,7 @@ class PoolView:
     _handles: JobHandles
 
     def __repr__(self) -> str:
-        return f"<Pool: {write_run(self.overview())}>"
+        return f"<Pool: {self.overview().describe_with_jobs()}>"
 
     def _repr_html_(self) -> str:
         """Return the jobs as HTML, which notebooks show."""
@@ -146,7 +149,7 @@ class PoolView:
         if self._handles.progress is not None:
             self._handles.progress.close()
         self._handles.progress = Progress(
-            partial(describe_run, self._driver),
+            partial(view_run, self._driver),
             partial(wait_except_for_executors, self._driver),
             choose_screen(),
         )
@@ -154,7 +157,7 @@ class PoolView:
 
     def overview(self) -> RunOverview:
         """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
-        return describe_run(self._driver)
+        return view_run(self._driver)
 
     def snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""

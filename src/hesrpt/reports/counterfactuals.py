@@ -12,9 +12,11 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,12 +35,17 @@ from hesrpt.decisions.events import (
 )
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.display.console import escape
-from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec
+from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.scheduler.run_history import RunHistory
+from hesrpt.reports.inspection import find_policy_change, read_history, read_report
+from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.speedups import PowerLaw, Speedup
-from hesrpt.storage.journal_entries import JobRecord
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
 from hesrpt.units import format_duration, format_duration_with_margin
+
+if TYPE_CHECKING:
+    from hesrpt.scheduler.driver import Driver
 
 # --- replaying work under another policy: the same scheduler, in simulated time -----------------
 #
@@ -457,3 +464,82 @@ def _shift(speedup: Speedup, shift: float) -> Speedup:
     if shift == 0 or not isinstance(speedup, PowerLaw):
         return speedup
     return PowerLaw(min(max(speedup.p + shift, _MIN_P), _MAX_P))
+
+
+# --- what to compare: a whole run, or its latest jobs while it goes on ----------------------------
+
+
+def describe_history(driver: Driver) -> RunHistory:
+    """Return what happened in a run whose jobs have ended."""
+    policy = driver.core.allocator.policy
+    if driver.journal is not None:
+        return replace(read_report(driver.journal.directory).history, policy=policy)
+    with driver.condition:
+        jobs = list(driver.jobs.values())
+        return RunHistory(
+            policy=policy,
+            servers=driver.recorder.peak_servers,
+            first_start=driver.recorder.first_start or 0.0,
+            records=[job.to_record() for job in jobs],
+            resources=driver.engine.resource_totals(),
+            groups=driver.list_groups(),
+            holdings=driver.recorder.holdings.copy(),
+            timings={
+                job.number: sorted(job.timings)
+                for job in jobs
+                if len(job.timings) <= MAX_TIMED_ITEMS
+            },
+        )
+
+
+def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | None:
+    """Return what happened to the latest jobs that are done and can be replayed; None if none can.
+
+    All other jobs count as given: the servers that they held are not there.
+    """
+    with closing(Journal.read(directory)) as journal:
+        groups = journal.get_value("groups", {}, parse=read_groups)
+        records = choose_recent(journal.read_records(), groups, most)
+        if not records:
+            return None
+        history = read_history(journal, records, find_policy_change(journal))
+    return replace(
+        history,
+        first_start=min(record.arrived for record in records),
+        holdings=subtract_others(history.holdings, {record.number for record in records}),
+        resources={},  # these jobs need none
+    )
+
+
+def choose_recent(
+    records: Sequence[JobRecord], groups: Mapping[str, Group], most: int
+) -> list[JobRecord]:
+    """Return the jobs that ended last and can be replayed, in order of arrival."""
+    fit = [
+        record
+        for record in records
+        if record.ended is not None
+        and describe_obstacle(record, groups) is None
+        and not record.spec.after
+        and not record.spec.resources
+    ]
+    latest = sorted(fit, key=lambda record: record.ended or 0.0)[-most:]
+    return sorted(latest, key=lambda record: (record.arrived, record.number))
+
+
+def subtract_others(holdings: Sequence[Holding], numbers: set[int]) -> list[Holding]:
+    """Return the servers that some jobs held, and the servers that all others left for them."""
+    kept: list[Holding] = []
+    total = others = 0
+    held: dict[int, int] = {}
+    for time, job, servers in holdings:
+        if job in numbers:
+            kept.append(Holding(time, job, servers))
+            continue
+        if job == WHOLE_POOL:
+            total = servers
+        else:
+            others += servers - held.get(job, 0)
+            held[job] = servers
+        kept.append(Holding(time, WHOLE_POOL, max(total - others, 0)))
+    return kept

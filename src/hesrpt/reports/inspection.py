@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hesrpt.decisions.learning import LearnedRun
-from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
-from hesrpt.jobs.item_resources import describe_shortage
-from hesrpt.jobs.job_end import JobState, get_job_state
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, HookCall, JobSpec, read_groups
+from hesrpt.jobs.job_view import JobView
+from hesrpt.reports.job_views import JobViewer
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, POLICY_CHANGED, ItemTiming, RunHistory
@@ -50,21 +51,30 @@ class RunStatus:
         return used | dict(self.settings)
 
     @cached_property
-    def _unfinished(self) -> set[str]:
-        return {job.name for job in self.jobs if not job.has_ended}
-
-    def list_unfinished(self, job: JobRecord) -> list[str]:
-        """Return the names of the jobs that have to end before a job starts."""
-        names = [] if job.has_ended else job.spec.after
-        return [name for name in names if name in self._unfinished]
-
-    def explain_wait(self, job: JobRecord) -> str:
-        """Return of which resources a job needs more than are free, if it waits for them."""
-        is_waiting = self.is_running and self.get_state(job) == "waiting"
-        if not is_waiting or self.list_unfinished(job):
-            return ""
+    def views(self) -> list[JobView]:
+        """What is shown of the jobs, and then of those that were submitted."""
+        unfinished = {job.name for job in self.jobs if not job.has_ended}
         free = {kind: free for kind, (_, free) in self.progress.resources.items()}
-        return describe_shortage(job.spec.resources, free, "free")
+        viewer = JobViewer(
+            # What the scheduler wrote last; predictions are from then on.
+            now=max(self.time, self.progress.time),
+            is_unfinished=unfinished.__contains__,
+            free=free if self.is_running else None,
+        )
+        submitted = [viewer.view_submitted(spec) for spec in self.submitted]
+        return [*(self._view(viewer, job) for job in self.jobs), *submitted]
+
+    def _view(self, viewer: JobViewer, job: JobRecord) -> JobView:
+        """Return what is shown of a job; without a scheduler, none holds servers."""
+        numbers: dict[str, Any] = {}
+        if self.is_running:
+            numbers = {
+                "servers": self.held.get(job.number, 0),
+                "planned": self.progress.planned.get(job.number, 0),
+                "predicted_end": self.progress.ends.get(job.number),
+            }
+        is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
+        return viewer.view_record(job, job.failed_items, is_paused=is_paused, **numbers)
 
     @property
     def submitted(self) -> list[JobSpec]:
@@ -87,57 +97,14 @@ class RunStatus:
                 changes.append((name, request))
         return changes
 
-    def get_state(self, job: JobRecord) -> JobState:
-        """Return the state of a job; without a scheduler, none holds servers."""
-        is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
-        return get_job_state(job.end, servers=self.get_servers(job), is_paused=is_paused)
-
-    def get_servers(self, job: JobRecord) -> int:
-        """Return how many servers a job holds."""
-        return self.held.get(job.number, 0) if self.is_running and not job.has_ended else 0
-
-    def get_planned(self, job: JobRecord) -> int | None:
-        """Return how many servers the policy gives a job; None if it has ended or nobody knows."""
-        # What the scheduler wrote a second ago may name jobs that have ended since.
-        if not self.is_running or job.has_ended:
-            return None
-        return 0 if self.list_unfinished(job) else self.progress.planned.get(job.number)
-
-    def get_eta(self, job: JobRecord) -> float | None:
-        """Return in how many seconds a job will have ended; None if it has or nobody knows."""
-        is_active = self.is_running and not job.has_ended
-        end = self.progress.ends.get(job.number) if is_active else None
-        return None if end is None else max(end - self.progress.time, 0.0)
-
-    def describe(self) -> RunOverview:
-        """Return what is shown of the run, with the jobs that were submitted to it."""
-        jobs = [
-            JobOverview(
-                name=job.name,
-                state=self.get_state(job),
-                done=job.done,
-                items=job.items,
-                failures=len(job.failed_items),
-                servers=self.get_servers(job),
-                planned=self.get_planned(job),
-                flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
-                eta=self.get_eta(job),
-                error=job.error,
-                group=job.spec.group,
-                waits_for=self.list_unfinished(job),
-                waits_because=self.explain_wait(job),
-            )
-            for job in self.jobs
-        ]
-        jobs += [
-            JobOverview(name=spec.name, state="submitted", items=spec.items, group=spec.group)
-            for spec in self.submitted
-        ]
+    @property
+    def overview(self) -> RunOverview:
+        """What is shown of the run."""
         return RunOverview(
             # Before the first job, no progress is written.
             servers=self.held.get(WHOLE_POOL, self.progress.servers),
             policy=self.policy,
-            jobs=jobs,
+            jobs=self.views,
             note="" if self.is_running else "no scheduler is running",
         )
 
@@ -154,36 +121,27 @@ class RunStatus:
 class RunReport:
     """The jobs of a run that have ended, and their schedule."""
 
-    policy: str
-    servers: int
-    first_start: float  # when the first item started, in seconds since the run began
-    records: Sequence[JobRecord]
+    history: RunHistory
     schedule: Schedule
-    history: RunHistory  # of these jobs
+
+    @property
+    def views(self) -> list[JobView]:
+        """What is shown of these jobs."""
+        viewer = JobViewer(now=0.0, is_unfinished=lambda name: False)
+        return [viewer.view_record(record, record.failed_items) for record in self.history.records]
 
     @property
     def metrics(self) -> dict[str, float] | None:
         """The metrics of the jobs that are done; None if none is."""
-        done = [record for record in self.records if record.state == "done"]
+        history = self.history
+        done = [record for record in history.records if record.state == "done"]
         if not done:
             return None
-        return build_schedule(done, self.history.holdings, self.servers).metrics()
+        return build_schedule(done, history.holdings, history.servers).metrics()
 
 
 class NothingEndedError(InputError):
     """No job of a run has ended, so there is nothing to report."""
-
-
-class UnknownItemError(InputError):
-    """A job has no item of this number."""
-
-
-class ItemLog(NamedTuple):
-    """The output of an item."""
-
-    item: int
-    title: str  # the number of the item; for a command also the item
-    path: Path
 
 
 def read_job_names(directory: Path) -> set[str]:
@@ -235,42 +193,66 @@ def read_report(directory: Path) -> RunReport:
         ended = [record for record in records if record.has_ended]
         if not ended:
             raise NothingEndedError(f"{directory}: {NOTHING_ENDED}")
-        servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None
-        if journal.get_value("policy_changed", 0):
-            obstacle = POLICY_CHANGED
+        obstacle = find_policy_change(journal) or obstacle
         if journal.get_value("were_jobs_removed", 0):
             obstacle = "old jobs were removed"
-        history = RunHistory(
-            policy=str(journal.get_value("policy")),
-            servers=servers,
-            first_start=journal.get_value("first_start", 0.0, parse=float),
-            records=ended,
-            holdings=holdings,
-            timings={
-                record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
-                for record in ended
-                if record.done <= MAX_TIMED_ITEMS and obstacle is None
-            },
-            resources=journal.get_value("resources", {}, parse=json.loads),
-            groups=journal.get_value("groups", {}, parse=read_groups),
-            obstacle=obstacle,
-        )
-        return RunReport(
-            policy=str(journal.get_value("policy")),
-            servers=servers,
-            first_start=history.first_start,
-            records=ended,
-            schedule=build_schedule(ended, holdings, servers),
-            history=history,
-        )
+        history = read_history(journal, ended, obstacle)
+    return RunReport(
+        history=history, schedule=build_schedule(ended, history.holdings, history.servers)
+    )
+
+
+def find_policy_change(journal: Journal) -> str | None:
+    """Return why a run cannot be replayed, if it was resumed with another policy."""
+    return POLICY_CHANGED if journal.get_value("policy_changed", 0) else None
+
+
+def read_history(
+    journal: Journal, records: Sequence[JobRecord], obstacle: str | None
+) -> RunHistory:
+    """Return what happened to jobs; ``obstacle`` is why they cannot be replayed, if they cannot."""
+    return RunHistory(
+        policy=str(journal.get_value("policy")),
+        servers=int(journal.get_value("servers")),
+        first_start=journal.get_value("first_start", 0.0, parse=float),
+        records=records,
+        holdings=journal.read_holdings(),
+        timings={
+            record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
+            for record in records
+            if record.done <= MAX_TIMED_ITEMS and obstacle is None
+        },
+        resources=journal.get_value("resources", {}, parse=json.loads),
+        groups=journal.get_value("groups", {}, parse=read_groups),
+        obstacle=obstacle,
+    )
 
 
 def read_learned_runs(directory: Path) -> list[LearnedRun]:
     """Return how long items of each kind took in the runs in a state directory."""
     with closing(Journal.read(directory)) as journal:
         return journal.read_learned_runs()
+
+
+# --- what items have printed ----------------------------------------------------------------------
+
+#: The most output of a job that is read at once, in bytes.
+MAX_TAIL = 10_000_000
+_BLOCK_BYTES = 1 << 16
+
+
+class UnknownItemError(InputError):
+    """A job has no item of this number."""
+
+
+class ItemLog(NamedTuple):
+    """The output of an item."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    path: Path
 
 
 def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
@@ -294,3 +276,80 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
         items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
         raise UnknownItemError(f"there is no item {item} in job {job!r}; {items}")
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
+
+
+class Output(NamedTuple):
+    """Something that an item has printed."""
+
+    log: ItemLog
+    content: bytes
+
+
+def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
+    """Return the last ``tail`` bytes of several logs."""
+    outputs: list[Output] = []
+    left = tail
+    for log in reversed(logs):
+        if left <= 0:
+            break
+        content = b""
+        with suppress(FileNotFoundError), open(log.path, "rb") as file:  # it was empty, and removed
+            file.seek(max(os.fstat(file.fileno()).st_size - left, 0))
+            content = file.read(left)
+        outputs.append(Output(log, content))
+        left -= len(content)
+    return outputs[::-1]
+
+
+class LogFollower:
+    """Reads what the items of a job print, from the beginning of their logs on.
+
+    Without a journal, it opens that of the directory for each look.
+    """
+
+    def __init__(
+        self, directory: Path, job: str, item: int | None = None, journal: Journal | None = None
+    ) -> None:
+        self.directory, self.job, self.item = directory, job, item
+        self._journal = journal
+        self._positions: dict[Path, int] = {}  # how much of each log has been read
+        with self._open_journal() as opened:
+            record = opened.get_record(job)
+        self._number, self.items = record.number, record.items
+        self._logs: dict[Path, ItemLog] = {}
+        with suppress(UnknownItemError):  # the item was not read yet
+            self._logs = {log.path: log for log in list_logs(directory, job, item)}
+
+    def _open_journal(self) -> AbstractContextManager[Journal]:
+        if self._journal is not None:
+            return nullcontext(self._journal)
+        return closing(Journal.read(self.directory))
+
+    def read(self) -> tuple[list[Output], bool]:
+        """Return what was printed since the last call, and whether there may be more."""
+        with self._open_journal() as journal:
+            record = journal.read_record(self._number)
+            is_running = journal.is_running
+        # What was printed before the job ended is in the files now.
+        for name, path in sorted(find_logs(self.directory, self._number).items()):
+            is_current = name.run == record.spec.resumed
+            if path not in self._logs and is_current and self.item in (None, name.item):
+                title = record.spec.describe_item(name.item)
+                self._logs[path] = ItemLog(name.item, title, path)
+        outputs = [
+            Output(log, block) for log in self._logs.values() for block in self._read_new(log.path)
+        ]
+        return outputs, is_running and not record.has_ended
+
+    def _read_new(self, path: Path) -> Iterator[bytes]:
+        position = self._positions.get(path, 0)
+        with suppress(OSError), open(path, "rb") as file:  # it may have been removed
+            size = os.fstat(file.fileno()).st_size
+            if size < position:  # it was cut, because it had become too large
+                yield b"\nhesrpt: output was dropped here, because the log was too large\n"
+                position = size
+            file.seek(position)
+            while block := file.read(_BLOCK_BYTES):
+                position += len(block)
+                yield block
+        self._positions[path] = position

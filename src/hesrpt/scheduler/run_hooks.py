@@ -18,7 +18,7 @@ from typing import Any
 from hesrpt._version import __version__
 from hesrpt.decisions.events import CallHook
 from hesrpt.engines.local.supervision import KeptProcess
-from hesrpt.jobs.job_spec import Hook, HookCall
+from hesrpt.jobs.job_spec import Hook, HookCall, HookError
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.recorder import Recorder
 
@@ -43,8 +43,11 @@ _VARIABLES = {"state": "HESRPT_JOB_STATE"}
 _LOG = logging.getLogger("hesrpt")
 
 
-class HookError(Exception):
+class _FailedError(Exception):
     """A hook has failed."""
+
+    def __init__(self, *error: Any) -> None:
+        self.error = HookError(*error)
 
 
 class HookRunner:
@@ -100,7 +103,7 @@ class HookRunner:
                     "hesrpt: on_end of job %r: %r failed: %s%s",
                     call.facts.get("job"),
                     call.target,
-                    error,
+                    error.text,
                     again,
                 )
             self._report(done)
@@ -128,13 +131,15 @@ class _Attempt:
         self.call = call
         self._process: KeptProcess | None = None
 
-    def run(self) -> str | None:
+    def run(self) -> HookError | None:
         """Call the hook; return why it failed, if it has."""
         hook = Hook(self.call.target)
         try:
             (self._post if hook.is_webhook else self._run_command)()
-        except (HookError, OSError, ValueError) as error:
-            return str(error) or type(error).__name__
+        except _FailedError as failed:
+            return failed.error
+        except (OSError, ValueError) as error:
+            return HookError("other", 0, str(error) or type(error).__name__)
         return None
 
     def stop(self) -> None:
@@ -145,7 +150,7 @@ class _Attempt:
     def _run_command(self) -> None:
         directory = self.call.directory
         if directory is not None and not Path(directory).is_dir():
-            raise HookError(f"there is no directory {directory}")
+            raise _FailedError("other", 0, f"there is no directory {directory}")
         # Facts are never part of the text that the shell reads: an error may contain anything.
         variables = {
             _VARIABLES.get(name, f"HESRPT_{name.upper()}"): _to_text(value)
@@ -162,16 +167,16 @@ class _Attempt:
             try:
                 code = self._process.wait(_TIMEOUT)
             except TimeoutError:
-                raise HookError(f"it was stopped after {_TIMEOUT:g} s") from None
+                raise _FailedError("timeout", _TIMEOUT) from None
             if code != 0:
                 size = output.seek(0, os.SEEK_END)
                 output.seek(max(size - _MAX_OUTPUT, 0))
                 text = output.read().decode(errors="backslashreplace").strip()
-                what = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
-                raise HookError(f"{what}: {text}" if text else what)
+                raise _FailedError("exit_code" if code > 0 else "signal", abs(code), text)
 
     def _post(self) -> None:
         from http.client import HTTPException  # quick to import only when it is needed
+        from urllib.error import HTTPError
         from urllib.request import Request, urlopen
 
         request = Request(
@@ -180,10 +185,12 @@ class _Attempt:
             headers={"Content-Type": "application/json", "User-Agent": f"hesrpt/{__version__}"},
         )
         try:
-            with urlopen(request, timeout=_TIMEOUT) as response:  # an OSError for codes like 500
+            with urlopen(request, timeout=_TIMEOUT) as response:
                 response.read(_MAX_OUTPUT)
+        except HTTPError as error:  # a status such as 500
+            raise _FailedError("http_status", error.code, error.reason) from None
         except HTTPException as error:  # such as an answer that is not HTTP
-            raise HookError(f"{type(error).__name__}: {error}") from None
+            raise _FailedError("other", 0, f"{type(error).__name__}: {error}") from None
 
 
 def _to_text(value: Any) -> str:
@@ -246,7 +253,7 @@ class RunHooks:
             if job is not None and job.number == call.job:
                 job.hook_errors.pop(call.target, None)
                 if call.error is not None:
-                    job.hook_errors[call.target] = call.error
+                    job.hook_errors[call.target] = call.error.text
 
     def close(self) -> None:
         """Call hooks for the last time, and record what became of them."""

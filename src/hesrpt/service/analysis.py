@@ -14,8 +14,7 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.optimal.bounds import lower_bound
-from hesrpt.reports.counterfactuals import compare_policies
-from hesrpt.reports.recent_history import read_recent_history
+from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
 from hesrpt.reports.run_schedule import get_measured_size, get_measured_speedup
 from hesrpt.scheduler.run_history import RunHistory
 from hesrpt.speedups import Speedup
@@ -45,6 +44,7 @@ def analyse(directory: Path) -> dict[str, Any]:
                     "policy": each.policy,
                     "mean_flow_time": each.mean_flow_time,
                     "margin": each.margin,
+                    "flow_times": each.flow_times,
                 }
                 for each in comparison.simulated
             ],

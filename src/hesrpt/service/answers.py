@@ -1,86 +1,314 @@
-"""Answers of the API: JSON, and errors as one plain sentence with the right status."""
+"""The answers of the API: their types, from which its description follows, and how they are sent.
+
+Each is a dataclass whose fields are the keys of a JSON object.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from http import HTTPStatus
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Literal
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from hesrpt.errors import InputError, StateError
-from hesrpt.jobs.text import describe_value
-from hesrpt.reports.inspection import UnknownItemError
-from hesrpt.service.job_queue import (
-    RefusedError,
-    RemovedError,
-    StoppingError,
-    UnknownJobError,
-)
+from hesrpt.jobs.failures import FailedItem
+from hesrpt.jobs.job_spec import FailedHook
+from hesrpt.jobs.job_view import JobView
+from hesrpt.service.auth import Access
 
-_STATUSES: dict[type[Exception], int] = {
-    UnknownJobError: 404,
-    UnknownItemError: 404,
-    RefusedError: 409,
-    RemovedError: 410,
-    StoppingError: 503,
-    StateError: 503,
-}
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPage:
+    """Some of the jobs of a list, how many it has, and how many jobs there are in each state."""
+
+    jobs: Sequence[JobView]
+    total: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedJobs:
+    """The jobs that a request has added."""
+
+    jobs: Sequence[JobView]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedJob:
+    """A job, and what was done about it."""
+
+    job: JobView
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedJobs:
+    """The names of the jobs that were changed."""
+
+    jobs: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobHook:
+    """A hook of a job that is to be called, or has failed."""
+
+    target: str | None  # null for readers: it may contain secrets
+    attempts: int
+    error: str | None
+    pending: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDetails(JobView):
+    """All that is shown of a single job."""
+
+    failures: Sequence[FailedItem]  # the same as failed_items
+    hooks: Sequence[JobHook]
+    command_full: str | None  # the same as command
+    cwd: str | None
+    timeout: float | None
+    retries: int
+    kind: str
+    size: float | None
+    p: float | None
+
+
+ItemState = Literal["waiting", "running", "done", "failed", "not done"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownItem:
+    """An item of a job."""
+
+    item: int
+    value: str
+    state: ItemState
+    seconds: float | None
+    attempts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemPage:
+    """Some of the items of a job, and how many it has."""
+
+    items: Sequence[ShownItem]
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemText:
+    """Something that an item of a job has printed."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLogs:
+    """What the items of a job have printed."""
+
+    items: Sequence[ItemText]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownGroup:
+    """A group of jobs."""
+
+    name: str
+    weight: float
+    paused: bool
+    jobs: int
+    active: int
+    servers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupList:
+    """The groups of jobs."""
+
+    groups: Sequence[ShownGroup]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedGroup:
+    """A group, and what was done about it."""
+
+    group: ShownGroup
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelledGroup:
+    """The names of the jobs of a group that were cancelled."""
+
+    jobs: Sequence[str]
+    text: str
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """How much there is of a resource, and how much of it is free."""
+
+    total: float
+    free: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownCalibration:
+    """What the policy has learned from arrivals and ends."""
+
+    focus: float
+    is_stream: bool
+    jobs_seen: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownServers:
+    """The servers, who holds them by which policy, and the time of the run's clock."""
+
+    servers: int
+    held: int
+    peak: int
+    engine: str
+    policy: str
+    resources: Mapping[str, Amount]
+    calibration: ShownCalibration | None
+    version: str
+    time: float
+    stopping: bool
+    failed_hooks: Sequence[FailedHook]
+    access: Access
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSeries:
+    """The servers that a job held over time."""
+
+    name: str
+    servers: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedPolicy:
+    """What a policy would have made of the latest jobs."""
+
+    policy: str
+    mean_flow_time: float
+    margin: float
+    flow_times: Mapping[str, float]  # by the names of jobs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownComparison:
+    """What was measured of the latest jobs, and simulated of them under each policy."""
+
+    measured: float
+    jobs: int
+    policy: str
+    simulated: Sequence[SimulatedPolicy]
+    reason: str | None  # why nothing was simulated
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownBound:
+    """A mean flow time that no schedule of the latest jobs could have beaten."""
+
+    mean_flow_time: float | None
+    ratio: float | None
+    jobs: int
+    reason: str | None  # why there is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """How the latest jobs would have fared otherwise; null until that was worked out."""
+
+    comparison: ShownComparison | None = None
+    bound: ShownBound | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownSchedule(Analysis):
+    """Who held how many servers when, and what that has led to."""
+
+    times: Sequence[float]
+    series: Sequence[JobSeries]
+    others: Sequence[float]
+    capacity: Sequence[float]
+    mean_flow_time: float | None
+    ended: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunChange:
+    """What has changed since the event before."""
+
+    jobs: Sequence[JobView]
+    removed: Sequence[str]
+    counts: Mapping[str, int]
+    servers: ShownServers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Whether the scheduler runs."""
+
+    status: str
+
+
+Reason = Literal["unknown", "no_such_path", "refused", "removed", "unavailable", "invalid"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a request was refused."""
+
+    detail: str
+    reason: Reason
+    text: str | None = None  # the same without the name of the job that it is about
+
+
+# --- sending them ---------------------------------------------------------------------------------
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Return a JSON value as an answer."""
+    """Return a value as an answer."""
     return Response(encode(value), status_code=status, media_type="application/json")
 
 
 def encode(value: Any) -> bytes:
     """Return a value as JSON, in which numbers that are not finite are null."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_get_values)
     except ValueError:
-        text = json.dumps(_replace_infinite(value), ensure_ascii=False)
+        plain = json.loads(json.dumps(value, default=_get_values))
+        text = json.dumps(_replace_infinite(plain), ensure_ascii=False)
     return text.encode("utf-8", "backslashreplace")
+
+
+def _get_values(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass."""
+    if isinstance(value, FailedItem):  # it may also have what the item has raised
+        return value.to_json_value()
+    if not is_dataclass(value):
+        raise TypeError(f"cannot be sent as JSON: {value!r}")
+    return vars(value)
 
 
 def _replace_infinite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _replace_infinite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_replace_infinite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Let errors become answers."""
-
-    def refuse(request: Request, error: Exception) -> Response:
-        status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 422)
-        return answer({"detail": str(error)}, status)
-
-    def refuse_parameter(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        problem = error.errors()[0]
-        name = problem["loc"][-1]
-        return answer({"detail": f"{name}: {str(problem['msg']).lower()}"}, 422)
-
-    def pass_on(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        path = describe_value(request.url.path)
-        missing = {404: f"there is nothing at {path}", 405: f"{path} has no {request.method}"}
-        detail = error.detail
-        if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in missing:
-            detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
-        return answer({"detail": detail}, error.status_code)
-
-    def give_up(request: Request, error: Exception) -> Response:
-        return Response(status_code=400)  # nobody gets it
-
-    app.add_exception_handler(ClientDisconnect, give_up)
-    app.add_exception_handler(InputError, refuse)
-    app.add_exception_handler(RequestValidationError, refuse_parameter)
-    app.add_exception_handler(HTTPException, pass_on)

@@ -1,26 +1,91 @@
-"""The web application: the page, the API, and the layer of checks around both."""
+"""The web application: the page, the API, its errors, and the layer of checks around all."""
 
 from __future__ import annotations
 
+import re
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import unquote
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hesrpt._version import __version__
-from hesrpt.service.answers import add_error_handlers
-from hesrpt.service.auth import AccessMiddleware, AccessRules
-from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.errors import InputError, StateError
+from hesrpt.jobs.text import describe_value
+from hesrpt.reports.inspection import UnknownItemError
+from hesrpt.service.answers import Problem, Reason, answer
+from hesrpt.service.auth import AccessMiddleware, AccessRules, RateLimits
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.path_names import keep_encoded_slashes
-from hesrpt.service.rate_limits import RateLimits
+from hesrpt.service.job_queue import (
+    JobQueue,
+    RefusedError,
+    RemovedError,
+    StoppingError,
+    UnknownJobError,
+)
 from hesrpt.service.routes import create_group_routes, create_job_routes, create_run_routes
+from hesrpt.service.schedule_view import ComparisonCache
 
 PREFIX = "/api/v1"
 _PAGE = Path(__file__).parent / "page"
+
+
+# --- errors become answers: one plain sentence with the right status ------------------------------
+
+_PROBLEMS: dict[type[Exception], tuple[int, Reason]] = {
+    UnknownJobError: (404, "unknown"),
+    UnknownItemError: (404, "unknown"),
+    RefusedError: (409, "refused"),
+    RemovedError: (410, "removed"),
+    StoppingError: (503, "unavailable"),
+    StateError: (503, "unavailable"),
+}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Let errors become answers."""
+
+    def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, InputError)
+        status, reason = next(
+            (known for kind, known in _PROBLEMS.items() if isinstance(error, kind)),
+            (422, "invalid"),
+        )
+        text = None if error.argument is None else error.problem
+        return answer(Problem(detail=str(error), reason=reason, text=text), status)
+
+    def refuse_parameter(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        problem = error.errors()[0]
+        name = problem["loc"][-1]
+        detail = f"{name}: {str(problem['msg']).lower()}"
+        return answer(Problem(detail=detail, reason="invalid"), 422)
+
+    def pass_on(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = describe_value(request.url.path)
+        missing = {404: f"there is nothing at {path}", 405: f"{path} has no {request.method}"}
+        if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in missing:
+            detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
+            return answer(Problem(detail=detail, reason="no_such_path"), error.status_code)
+        return answer(Problem(detail=error.detail, reason="refused"), error.status_code)
+
+    def give_up(request: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # nobody gets it
+
+    app.add_exception_handler(ClientDisconnect, give_up)
+    app.add_exception_handler(InputError, refuse)
+    app.add_exception_handler(RequestValidationError, refuse_parameter)
+    app.add_exception_handler(HTTPException, pass_on)
+
+
+# --- the application ------------------------------------------------------------------------------
 
 
 def create_routes(
@@ -71,3 +136,15 @@ def _read_page(name: str) -> str:
     """Return an HTML page with what all pages have in their heads."""
     text = (_PAGE / name).read_text(encoding="utf-8")
     return text.replace("<!-- head -->\n", (_PAGE / "head.html").read_text(encoding="utf-8"))
+
+
+def keep_encoded_slashes(app: ASGIApp) -> ASGIApp:
+    """Leave %2F and %25 in paths encoded, so that a slash in a name does not end the name."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and b"%" in (raw := scope.get("raw_path") or b""):
+            path = re.sub(r"%(?=2[Ff]|25)", "%25", raw.decode("latin-1"))
+            scope = {**scope, "path": unquote(path)}
+        await app(scope, receive, send)
+
+    return call

@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
+from hesrpt.errors import InputError
+from hesrpt.jobs.job_view import JobView
 from hesrpt.jobs.jobs_file import read_portable_jobs
-from hesrpt.service.http_connection import Connection, UnreachableError
 
 if TYPE_CHECKING:
     import httpx
-
-# --- a job as the service describes it, and what its items print --------------------------------
-
-_ENDED = ("done", "failed", "cancelled")
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobInfo:
-    """A job at one moment. Times are in seconds since the queue was created."""
-
-    name: str
-    number: int  # in order of arrival
-    state: str  # running, waiting, paused, submitted, done, failed or cancelled
-    group: str = ""
-    after: tuple[str, ...] = ()  # the jobs that must have ended well before it starts
-    waits_for: tuple[str, ...] = ()  # those of them that have not ended
-    waits_because: str = ""  # what else it waits for
-    done: int = 0  # how many items are done
-    items: int | None = None  # how many there are; None: not known yet
-    failed: int = 0  # how many items have failed
-    servers: int = 0  # how many it holds
-    planned: int | None = None  # how many the policy gives it
-    min_servers: int = 0
-    max_servers: int | None = None  # None: no limit
-    weight: float = 1.0
-    resources: Mapping[str, float] = field(default_factory=dict)
-    command: str | None = None  # shortened; None if it calls a Python function
-    arrived: float | None = None
-    ended: float | None = None
-    flow_time: float | None = None  # seconds from its arrival to its end
-    eta: float | None = None  # seconds until it will have ended
-    progress: float | None = None  # the fraction of the items that are done
-    error: str | None = None
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> JobInfo:
-        """Return the job that JSON values describe; keys of later versions are ignored."""
-        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
-        for key in ("after", "waits_for"):
-            known[key] = tuple(known.get(key, ()))
-        return cls(**known)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the job is done, failed or cancelled."""
-        return self.state in _ENDED
 
 
 class ItemText(NamedTuple):
@@ -188,10 +146,18 @@ class Client:
     # --- looking at jobs ------------------------------------------------------------------------
 
     def jobs(
-        self, *, state: str | None = None, group: str | None = None, search: str | None = None
-    ) -> list[JobInfo]:
-        """Return all jobs in order of arrival, or those in a state, in a group, or of a name."""
-        found: list[JobInfo] = []
+        self,
+        *,
+        state: str | None = None,
+        group: str | None = None,
+        search: str | None = None,
+        failures: bool = False,
+    ) -> list[JobView]:
+        """Return all jobs in order of arrival, or those in a state, in a group, or of a name.
+
+        With ``failures``, they have their ``failed_items``, which may be many.
+        """
+        found: list[JobView] = []
         while True:
             page = self._connection.get(
                 "jobs",
@@ -201,8 +167,9 @@ class Client:
                 group=group,
                 search=search,
                 order="asc",
+                failures=True if failures else None,
             )
-            found += map(JobInfo.from_json, page["jobs"])
+            found += map(JobView.from_json_value, page["jobs"])
             if len(found) >= page["total"] or not page["jobs"]:
                 return found
 
@@ -210,9 +177,9 @@ class Client:
         """Return the job of a name, whether it exists or not."""
         return RemoteJob(self, name)
 
-    def info(self, name: str) -> JobInfo:
+    def info(self, name: str) -> JobView:
         """Return what the service says about a job."""
-        return JobInfo.from_json(self.details(name))
+        return JobView.from_json_value(self.details(name))
 
     def details(self, name: str) -> dict[str, Any]:
         """Return all that the service knows about a job, as JSON values."""
@@ -238,7 +205,7 @@ class Client:
                 return
             yield ItemText(**data)
 
-    def wait(self, *names: str, timeout: float | None = None) -> list[JobInfo]:
+    def wait(self, *names: str, timeout: float | None = None) -> list[JobView]:
         """Wait until jobs have ended, or all jobs; return them.
 
         Raises a TimeoutError if they have not ended after ``timeout`` seconds. The service may be
@@ -330,7 +297,7 @@ class RemoteJob:
         return f"<RemoteJob {self.name!r} of {self.client.url}>"
 
     @property
-    def info(self) -> JobInfo:
+    def info(self) -> JobView:
         """What the service says about the job now."""
         return self.client.info(self.name)
 
@@ -339,7 +306,7 @@ class RemoteJob:
         """The state of the job now."""
         return self.info.state
 
-    def wait(self, timeout: float | None = None) -> JobInfo:
+    def wait(self, timeout: float | None = None) -> JobView:
         """Wait until the job has ended; return what the service says about it."""
         return self.client.wait(self.name, timeout=timeout)[0]
 
@@ -370,3 +337,200 @@ class RemoteJob:
 
 def _get_path(name: str) -> str:
     return f"jobs/{quote(name, safe='')}"
+
+
+# --- the connection, and what goes wrong with it --------------------------------------------------
+
+#: The variables that say where the service is, and who asks: its address and a token, or its state
+#: directory, which has both.
+URL_VARIABLE, TOKEN_VARIABLE, STATE_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN", "HESRPT_STATE"
+#: The files in a state directory that have the address of its service, and the owner's token.
+URL_FILE, TOKEN_FILE = "url", "token"
+
+
+# The statuses of requests that make sense, but are refused: to a reader, now, or too often.
+_REFUSED = (403, 409, 429, 503)
+
+
+class ServiceError(InputError):
+    """The service has refused a request; the message says why."""
+
+    def __init__(self, message: str, status: int = 0, text: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP
+        self.text = text  # why, without the names of the service and of the job
+        if status in _REFUSED:
+            self.exit_code = 1
+
+
+class UnreachableError(ServiceError):
+    """The service cannot be reached."""
+
+    exit_code = 3
+
+
+class Connection:
+    """Sends requests to the API of a service."""
+
+    def __init__(
+        self,
+        url: str | None,
+        token: str | None,
+        timeout: float,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ModuleNotFoundError:
+            raise InputError("a client needs: pip install 'hesrpt[serve]'") from None
+        url = url or os.environ.get(URL_VARIABLE)
+        default = None
+        if not url:
+            url, default = _read_state(URL_FILE), _read_state(TOKEN_FILE)
+        if not url:
+            raise InputError(
+                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE} or, "
+                f"on its machine, {STATE_VARIABLE}",
+                argument="url",
+            )
+        self.url, found = split_url(url)
+        token = token or found or os.environ.get(TOKEN_VARIABLE) or default
+        if not token:
+            raise InputError(
+                f"is missing; it is in DIR/token of the service, or set {TOKEN_VARIABLE}",
+                argument="token",
+            )
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1/",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+            transport=transport,
+            trust_env=transport is None,
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_http"):  # otherwise it was refused
+            self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request, and return its answer; raise an error if it was refused."""
+        body = None if content is None else json.dumps(content).encode()
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        with self._explain():
+            answer = self._http.request(
+                method, path, params=params, content=body, headers=dict(headers or {})
+            )
+        self._check(answer)
+        return answer
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON value at a path."""
+        return self.request("GET", path, query=query).json()
+
+    def stream(self, path: str, **query: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the kinds and values of server-sent events."""
+        import httpx
+
+        params = {key: value for key, value in query.items() if value is not None}
+        timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
+        with ExitStack() as stack:
+            with self._explain():
+                stream = self._http.stream("GET", path, params=params, timeout=timeout)
+                answer = stack.enter_context(stream)
+                if answer.is_error:
+                    answer.read()
+            self._check(answer)
+            try:
+                yield from _parse_events(answer.iter_lines())
+            except httpx.TransportError as error:
+                problem = f"the connection to {self.url} was lost: {error}"
+                raise UnreachableError(problem) from None
+
+    @contextmanager
+    def _explain(self) -> Iterator[None]:
+        """Turn errors of a request that was not answered into errors that suggest a cure."""
+        import httpx
+
+        try:
+            yield
+        except httpx.TransportError as error:
+            hint = _suggest_cure(self.url, error)
+            raise UnreachableError(f"cannot reach {self.url}: {error}{hint}") from None
+        except httpx.InvalidURL as error:
+            raise InputError(f"url must be an address, got {self.url!r}: {error}") from None
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            problem = answer.json()
+            detail, text = str(problem["detail"]), problem.get("text")
+            is_foreign = detail == answer.reason_phrase or problem.get("reason") == "no_such_path"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            detail, text = f"the answer was {answer.status_code} {answer.reason_phrase}", None
+            is_foreign = True
+        if is_foreign and answer.status_code == 404:
+            detail = "there is no hesrpt service at this address"
+        raise ServiceError(f"{self.url}: {detail}", answer.status_code, text)
+
+
+def _read_state(name: str) -> str | None:
+    """Return what a file says in the state directory that a variable names, if there is one."""
+    directory = os.environ.get(STATE_VARIABLE)
+    with suppress(OSError):
+        return Path(directory, name).read_text().strip() if directory else None
+    return None
+
+
+def _parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the kinds and values of server-sent events."""
+    kind, data = "message", ""
+    for line in lines:
+        if line.startswith("event:"):
+            kind = line[6:].strip()
+        elif line.startswith("data:"):
+            data += line[5:]
+        elif not line and data:
+            yield kind, json.loads(data)
+            kind, data = "message", ""
+
+
+def _suggest_cure(url: str, error: httpx.TransportError) -> str:
+    """Return what to try if TLS may be the reason that a service cannot be reached."""
+    import httpx
+
+    text = str(error).upper()
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "; set SSL_CERT_FILE to a file with the certificate of the service or its authority"
+    if url.startswith("https:") and ("WRONG_VERSION_NUMBER" in text or "RECORD_LAYER" in text):
+        return f"; it may not use TLS: try http{url.removeprefix('https')}"
+    if url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        return f"; it may use TLS: try https{url.removeprefix('http')}"
+    return ""
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """Return the address of a service without a token, and the token if there was one.
+
+    >>> split_url("http://127.0.0.1:8642/?token=abc")
+    ('http://127.0.0.1:8642', 'abc')
+    """
+    if "//" not in url:
+        url = f"http://{url}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(f"must be like http://127.0.0.1:8642, got {url!r}", argument="url")
+    token = parse_qs(parts.query).get("token", [None])[0]
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", "")), token

@@ -1,26 +1,30 @@
-"""What changes, as server-sent events: one comparison and one encoding for all who watch.
+"""Server-sent events: what changes, and what jobs print. There may be many streams, up to a limit.
 
-While nobody watches, nothing is compared. The limit on streams is here too; those who follow the
-output of jobs count as well.
+Changes are found and encoded once for all who watch. While nobody watches, nothing is compared.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import anyio
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from hesrpt.jobs.job_view import STATES
+from hesrpt.reports.inspection import ItemLog, LogFollower
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.service.answers import ItemText, RunChange, encode
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.views import STATES, JobDescriber, describe_servers
+from hesrpt.service.views import JobViews, show_servers
 
 #: How often to look for changes, and to say that the connection is alive, in seconds.
 POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0
@@ -95,6 +99,7 @@ class EventStream:
 
     def __init__(self, queue: JobQueue) -> None:
         self._queue, self._changes = queue, JobChanges(queue)
+        self._views = JobViews(queue)
         self._watchers: dict[asyncio.Queue[bytes | None], Access] = {}
         self._number = 0
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +138,7 @@ class EventStream:
             pause = POLL_SECONDS * (2 if len(self._watchers) > MANY_WATCHERS else 1)
             await asyncio.sleep(pause)
             changed, removed = self._changes.find()
-            servers = describe_servers(self._queue, "owner") | {"time": None}
+            servers = replace(show_servers(self._queue, "owner"), time=0.0)
             if changed or removed or servers != told_servers:
                 quiet, told_servers = 0.0, servers
                 self._number += 1
@@ -153,14 +158,13 @@ class EventStream:
             messages.put_nowait(None if messages.qsize() > _MAX_BEHIND else encoded[access])
 
     def _encode(self, changed: list[LiveJob], removed: list[str], access: Access) -> bytes:
-        describer = JobDescriber(self._queue)
-        content = {
-            "jobs": [describer.describe(job) for job in changed],
-            "removed": removed,
-            "counts": self._changes.count_states(),
-            "servers": describe_servers(self._queue, access),
-        }
-        return f"id: {self._number}\nevent: change\ndata: {json.dumps(content)}\n\n".encode()
+        change = RunChange(
+            jobs=self._views.view_all(changed),
+            removed=removed,
+            counts=self._changes.count_states(),
+            servers=show_servers(self._queue, access),
+        )
+        return b"id: %d\nevent: change\ndata: %b\n\n" % (self._number, encode(change))
 
     def close_soon(self) -> None:
         """End all streams; any thread may call this."""
@@ -173,6 +177,41 @@ class EventStream:
         self._is_closed = True
         for messages in self._watchers:
             messages.put_nowait(None)
+
+
+# --- what jobs print ------------------------------------------------------------------------------
+
+# How often to look for new output, in seconds.
+_FOLLOW_SECONDS = 0.5
+# How many threads look for it.
+_FOLLOWERS = CapacityLimiter(4)
+
+
+def show_output(log: ItemLog, content: bytes) -> ItemText:
+    """Return something that an item has printed."""
+    return ItemText(item=log.item, title=log.title, text=content.decode("utf-8", "replace"))
+
+
+async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIterator[bytes]:
+    """Yield what the items of a job print as server-sent events, until the job has ended."""
+    # Many who follow must not keep all threads busy.
+    run = partial(to_thread.run_sync, limiter=_FOLLOWERS)
+    follower = await run(LogFollower, queue.directory, name, item, queue.journal)
+    goes_on, quiet = True, 0.0
+    while goes_on and not queue.is_closed:
+        outputs, goes_on = await run(follower.read)
+        for log, content in outputs:
+            yield b"data: " + encode(show_output(log, content)) + b"\n\n"
+        quiet = 0.0 if outputs else quiet + _FOLLOW_SECONDS
+        if quiet >= ALIVE_SECONDS:  # a client that is gone is noticed only when it is written to
+            quiet = 0.0
+            yield ALIVE
+        if goes_on:
+            await anyio.sleep(_FOLLOW_SECONDS)
+    yield b"event: end\ndata: {}\n\n"
+
+
+# --- the limit ------------------------------------------------------------------------------------
 
 
 class StreamLimit:

@@ -18,7 +18,7 @@ from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.storage.job_names import describe_names
+from hesrpt.storage.job_names import describe_names, name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind
 from hesrpt.storage.journal_requests import KeyedRequests
@@ -116,7 +116,11 @@ class JobQueue:
 
     def list_submitted(self) -> list[JobSpec]:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""
-        return [each.spec for each in self.journal.requests.read() if each.spec is not None]
+        requests = self.journal.requests.read()
+        if not any(request.spec for request in requests):
+            return []
+        named = name_submitted(requests, self.list_jobs())
+        return [request.spec for request in named if request.spec is not None]
 
     def list_groups(self) -> dict[str, Group]:
         """Return the groups of all jobs, and those with settings, by their names."""
@@ -185,17 +189,19 @@ class JobQueue:
         """Ask the scheduler to change a job; return what was done."""
         job = self.find_job(name)
         if isinstance(job, JobSpec):
-            raise RefusedError(f"job {name!r} has not arrived yet; try again in a moment")
+            raise RefusedError(
+                "has not arrived yet; try again in a moment", argument=f"job {name!r}"
+            )
         if isinstance(job, JobRecord):
             problem = "has no failed items" if kind == "retry" else f"is {job.state} already"
-            raise RefusedError(f"job {name!r} {problem}")
+            raise RefusedError(problem, argument=f"job {name!r}")
         request = Request(kind=kind, job=job.number, weight=weight)
         answer = self._request(request)
         if answer is None:
             return _UNANSWERED
         if answer.is_refused:
             text = answer.text.removeprefix(f"job {name!r}: ")
-            raise RefusedError(f"job {name!r} {text}")
+            raise RefusedError(text, argument=f"job {name!r}")
         if kind == "cancel":  # the journal has it a moment before other threads may see it
             self._wait_until(lambda: job.has_ended)
         return answer.text

@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from anyio import CapacityLimiter, move_on_after, to_thread
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
+from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_spec import Group, JobSpec
+from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.text import describe_value
-from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.service import api_examples
+from hesrpt.reports.inspection import MAX_TAIL, ItemLog, Output, list_logs, read_log_ends
+from hesrpt.service import answers
 from hesrpt.service.answers import answer
-from hesrpt.service.comparison_cache import ComparisonCache
-from hesrpt.service.event_stream import EventStream, StreamLimit
+from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
 from hesrpt.service.item_limits import READ_SECONDS
-from hesrpt.service.item_views import (
-    MAX_TAIL,
-    describe_output,
-    follow_logs,
-    list_items,
-    read_logs,
-    read_text,
-)
 from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
-from hesrpt.service.metrics import MEDIA_TYPE, write_metrics
-from hesrpt.service.path_names import Name
-from hesrpt.service.schedule_view import describe_schedule
+from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.submissions import Submissions
 from hesrpt.service.views import (
     MAX_PAGE,
-    JobDescriber,
+    METRICS_TYPE,
     JobQuery,
+    JobViews,
     Sorting,
-    describe_servers,
-    list_failures,
-    list_hooks,
-    list_page,
+    list_groups,
+    list_items,
+    show_servers,
+    write_metrics,
 )
-from hesrpt.storage.journal_entries import JobRecord, RequestKind
+from hesrpt.storage.journal_entries import RequestKind
 from hesrpt.units import format_count
 from hesrpt.validation import check_positive
 
@@ -56,12 +48,56 @@ Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
+def restore_name(text: str) -> str:
+    """Return the name in a path, after the routing."""
+    return re.sub("%(2[Ff]|25)", lambda found: unquote(found[0]), text)
+
+
+#: A name in the path of a route; it may contain slashes (see :func:`app.keep_encoded_slashes`).
+Name = Annotated[str, Path(description="Percent-encoded."), AfterValidator(restore_name)]
+
+
+def _describe_body(**examples: Any) -> dict[str, Any]:
+    """Return what describes the body of a request, with examples."""
+    shown = {name.replace("_", " "): {"value": value} for name, value in examples.items()}
+    content = {"application/json": {"schema": {"type": "object"}, "examples": shown}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _describe_text(media_type: str) -> dict[str, Any]:
+    """Return what describes a route that does not answer JSON."""
+    content = {media_type: {"schema": {"type": "string"}}}
+    description = {"description": "Successful Response", "content": content}
+    return {"response_class": Response, "responses": {200: description}}
+
+
+_JOBS_TO_ADD = {
+    "a_command": {"command": ["sleep", "0.1"], "name": "nap"},
+    "a_command_for_each_item": {
+        "command": "echo {item}",
+        "items": ["a", "b"],
+        "group": "nightly",
+        "weight": 2,
+    },
+    "several_jobs": {
+        "jobs": [
+            {"name": "fetch", "command": "true"},
+            {"name": "use", "command": "true", "after": ["fetch"], "max_servers": 4},
+        ]
+    },
+}
+
+
 def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
-    submissions = Submissions(queue)
+    submissions, views = Submissions(queue), JobViews(queue)
 
-    @router.get("/jobs", summary="List jobs", **api_examples.LIST_JOBS)
+    def change(name: str, kind: RequestKind, weight: float | None = None) -> Response:
+        text = queue.change(name, kind, weight)
+        return answer(answers.ChangedJob(job=views.view(queue.find_job(name)), text=text))
+
+    @router.get("/jobs", summary="List jobs", response_model=answers.JobPage)
     def list_jobs(
         offset: Offset = 0,
         limit: Limit = 50,
@@ -70,6 +106,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         search: str = "",
         sort: Sorting = "arrived",
         order: Literal["asc", "desc"] = "desc",
+        failures: bool = False,
     ) -> Response:
         query = JobQuery(
             offset=offset,
@@ -79,10 +116,17 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             search=search,
             sort=sort,
             descending=order == "desc",
+            lists_failures=failures,
         )
-        return answer(list_page(queue, query))
+        return answer(views.list_page(query))
 
-    @router.post("/jobs", summary="Add jobs", status_code=201, **api_examples.ADD_JOBS)
+    @router.post(
+        "/jobs",
+        summary="Add jobs",
+        status_code=201,
+        response_model=answers.AddedJobs,
+        openapi_extra=_describe_body(**_JOBS_TO_ADD),
+    )
     async def add_jobs(
         request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
     ) -> Response:
@@ -97,25 +141,31 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         if scope.cancelled_caught:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
         jobs = await submissions.add(specs, idempotency_key, compute_digest(body))
-        describer = JobDescriber(queue)
-        return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
+        return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
 
-    @router.patch("/jobs", summary="Pause or resume all jobs", **api_examples.CHANGE_ALL)
+    @router.patch(
+        "/jobs",
+        summary="Pause or resume all jobs",
+        response_model=answers.ChangedJobs,
+        openapi_extra=_describe_body(pause={"paused": True}),
+    )
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
 
-        def change() -> Response:
-            return answer({"jobs": list(queue.change_all(kind, lambda job: True))})
+        def change_each() -> list[str]:
+            return list(queue.change_all(kind, lambda job: True))
 
-        return await run_in_threadpool(change)
+        return answer(answers.ChangedJobs(jobs=await run_in_threadpool(change_each)))
 
-    @router.get("/jobs/{name}/items", summary="List the items of a job", **api_examples.SHOW_ITEMS)
+    @router.get(
+        "/jobs/{name}/items", summary="List the items of a job", response_model=answers.ItemPage
+    )
     def show_items(name: Name, offset: Offset = 0, limit: Limit = 100) -> Response:
         return answer(list_items(queue, queue.find_job(name), offset, limit))
 
     @router.get(
-        "/jobs/{name}/logs", summary="Read what a job has printed", **api_examples.SHOW_LOGS
+        "/jobs/{name}/logs", summary="Read what a job has printed", response_model=answers.JobLogs
     )
     async def show_logs(
         name: Name,
@@ -128,37 +178,40 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         if follow:
             await run_in_threadpool(queue.find_job, name)
             return streams.stream(follow_logs(queue, name, item), request.state.access)
+        logs, outputs = await run_in_threadpool(read_output, name, item, tail)
         if form == "json":
-            outputs = await run_in_threadpool(read_logs, queue, name, item, tail)
-            return answer({"items": [describe_output(*output) for output in outputs]})
-        content = await run_in_threadpool(read_text, queue, name, item, tail)
-        return Response(content, media_type="text/plain; charset=utf-8")
+            return answer(answers.JobLogs(items=[show_output(*output) for output in outputs]))
+        parts: list[bytes] = []
+        for log, content in outputs:
+            parts += [f"--- {name}, {log.title}\n".encode() if len(logs) > 1 else b"", content]
+        return Response(b"".join(parts), media_type="text/plain; charset=utf-8")
 
-    @router.get("/jobs/{name}", summary="Show a job", **api_examples.SHOW_JOB)
+    def read_output(name: str, item: int | None, tail: int) -> tuple[list[ItemLog], list[Output]]:
+        queue.find_job(name)
+        logs = list_logs(queue.directory, name, item)
+        return logs, read_log_ends(logs, tail)
+
+    @router.get("/jobs/{name}", summary="Show a job", response_model=answers.JobDetails)
     def show_job(name: Name, request: Request) -> Response:
-        job = queue.find_job(name)
-        failures, hooks = list_failures(queue, job), list_hooks(queue, job)
-        return answer(
-            JobDescriber(queue).describe_fully(job, failures, hooks, request.state.access)
-        )
+        return answer(views.view_fully(queue.find_job(name), request.state.access))
 
     @router.patch(
-        "/jobs/{name}", summary="Pause, resume, retry or weigh a job", **api_examples.CHANGE_JOB
+        "/jobs/{name}",
+        summary="Pause, resume, retry or weigh a job",
+        response_model=answers.ChangedJob,
+        openapi_extra=_describe_body(
+            pause={"paused": True}, weight={"weight": 2}, retry={"retry": True}
+        ),
     )
     async def change_job(name: Name, request: Request) -> Response:
         kind, weight = _read_change(read_object(await request.body()))
-        return await run_in_threadpool(_change, queue, name, kind, weight)
+        return await run_in_threadpool(change, name, kind, weight)
 
-    @router.delete("/jobs/{name}", summary="Cancel a job", **api_examples.CANCEL_JOB)
+    @router.delete("/jobs/{name}", summary="Cancel a job", response_model=answers.ChangedJob)
     def cancel_job(name: Name) -> Response:
-        return _change(queue, name, "cancel")
+        return change(name, "cancel")
 
     return router
-
-
-def _change(queue: JobQueue, name: str, kind: RequestKind, weight: float | None = None) -> Response:
-    text = queue.change(name, kind, weight)
-    return answer({"job": JobDescriber(queue).describe(queue.find_job(name)), "text": text})
 
 
 def _read_change(
@@ -188,23 +241,19 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     """Create the routes below ``/groups``."""
     router = APIRouter(tags=["groups"])
 
-    @router.get("/groups", summary="List the groups of jobs", **api_examples.LIST_GROUPS)
-    def list_groups() -> Response:
-        members: dict[str, list[LiveJob | JobRecord]] = {}
-        for job in queue.list_jobs():
-            members.setdefault(job.spec.group, []).append(job)
-        groups = queue.list_groups().items()
-        shown = [_summarise(name, group, members.get(name, [])) for name, group in groups]
-        return answer({"groups": shown})
+    @router.get("/groups", summary="List the groups of jobs", response_model=answers.GroupList)
+    def show_groups() -> Response:
+        return answer(answers.GroupList(groups=list_groups(queue)))
 
-    @router.get("/groups/{name}", summary="Show a group of jobs", **api_examples.SHOW_GROUP)
+    @router.get("/groups/{name}", summary="Show a group of jobs", response_model=answers.ShownGroup)
     def show_group(name: Name) -> Response:
-        return answer(_describe(queue, name, _find(queue, name)))
+        return answer(_find_group(queue, name))
 
     @router.patch(
         "/groups/{name}",
         summary="Pause, resume or weigh a group of jobs",
-        **api_examples.CHANGE_GROUP,
+        response_model=answers.ChangedGroup,
+        openapi_extra=_describe_body(pause_and_weigh={"paused": True, "weight": 2}),
     )
     async def change_group(name: Name, request: Request) -> Response:
         content = read_object(await request.body())
@@ -214,42 +263,28 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
         return await run_in_threadpool(_change_group, queue, name, content)
 
     @router.delete(
-        "/groups/{name}", summary="Cancel the jobs of a group", **api_examples.CANCEL_GROUP
+        "/groups/{name}",
+        summary="Cancel the jobs of a group",
+        response_model=answers.CancelledGroup,
     )
     def cancel_group(name: Name) -> Response:
-        _find(queue, name)
+        _find_group(queue, name)
         cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
-        return answer(
-            {"jobs": cancelled, "text": f"cancelled {format_count(len(cancelled), 'job')}"}
-        )
+        text = f"cancelled {format_count(len(cancelled), 'job')}"
+        return answer(answers.CancelledGroup(jobs=cancelled, text=text))
 
     return router
 
 
-def _find(queue: JobQueue, name: str) -> Group:
-    group = queue.list_groups().get(name)
-    if group is None:
-        raise UnknownJobError(f"there is no group {name!r}")
-    return group
-
-
-def _describe(queue: JobQueue, name: str, group: Group) -> dict[str, Any]:
-    return _summarise(name, group, [job for job in queue.list_jobs() if job.spec.group == name])
-
-
-def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "weight": group.weight,
-        "paused": group.is_paused,
-        "jobs": len(jobs),
-        "active": sum(not job.has_ended for job in jobs),
-        "servers": sum(job.servers for job in jobs if isinstance(job, LiveJob)),
-    }
+def _find_group(queue: JobQueue, name: str) -> answers.ShownGroup:
+    for group in list_groups(queue):
+        if group.name == name:
+            return group
+    raise UnknownJobError(f"there is no group {name!r}")
 
 
 def _change_group(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
-    _find(queue, name)
+    _find_group(queue, name)
     weight, is_paused = content.get("weight", 1.0), content.get("paused", False)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise InputError(f"weight must be a number greater than 0, got {describe_value(weight)}")
@@ -261,8 +296,8 @@ def _change_group(queue: JobQueue, name: str, content: dict[str, Any]) -> Respon
     if "weight" in content:
         weight = check_positive("weight", float(weight))
         words.append(queue.change_group(name, "weight", weight))
-    group = _describe(queue, name, _find(queue, name))
-    return answer({"group": group, "text": ", and ".join(words)})
+    text = ", and ".join(words)
+    return answer(answers.ChangedGroup(group=_find_group(queue, name), text=text))
 
 
 # --- the run: servers, schedule, events, and whether the service is well ------------------------
@@ -275,37 +310,41 @@ def create_run_routes(
     router = APIRouter(tags=["run"])
 
     @router.get(
-        "/api/v1/servers", summary="Show the servers and the policy", **api_examples.SHOW_SERVERS
+        "/api/v1/servers",
+        summary="Show the servers and the policy",
+        response_model=answers.ShownServers,
     )
-    def show_servers(request: Request) -> Response:
-        return answer(describe_servers(queue, request.state.access))
+    def get_servers(request: Request) -> Response:
+        return answer(show_servers(queue, request.state.access))
 
     @router.get(
-        "/api/v1/schedule", summary="Show the servers held over time", **api_examples.SHOW_SCHEDULE
+        "/api/v1/schedule",
+        summary="Show the servers held over time",
+        response_model=answers.ShownSchedule,
     )
-    def show_schedule(
+    def get_schedule(
         points: Annotated[int, Query(ge=2, le=2000)] = 400,
         jobs: Annotated[int, Query(ge=1, le=50)] = 8,
     ) -> Response:
-        return answer(describe_schedule(queue, comparisons, points, jobs))
+        return answer(show_schedule(queue, comparisons, points, jobs))
 
     @router.get(
         "/api/v1/events",
         summary="Follow changes as server-sent events",
-        **api_examples.FOLLOW_EVENTS,
+        **_describe_text("text/event-stream"),
     )
     async def follow_events(request: Request) -> Response:
         access = request.state.access
         return streams.stream(events.watch(access), access)
 
-    @router.get("/metrics", summary="Metrics for Prometheus", **api_examples.SHOW_METRICS)
+    @router.get("/metrics", summary="Metrics for Prometheus", **_describe_text(METRICS_TYPE))
     def show_metrics() -> Response:
-        return Response(write_metrics(queue, events), media_type=MEDIA_TYPE)
+        return Response(write_metrics(queue, events.watchers), media_type=METRICS_TYPE)
 
-    @router.get("/healthz", summary="Say whether the scheduler runs", **api_examples.CHECK_HEALTH)
+    @router.get("/healthz", summary="Say whether the scheduler runs", response_model=answers.Health)
     def check_health() -> Response:
         problem = queue.driver.describe_end()
-        return answer({"status": problem or "ok"}, 503 if problem else 200)
+        return answer(answers.Health(status=problem or "ok"), 503 if problem else 200)
 
     return router
 

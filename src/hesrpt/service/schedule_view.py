@@ -1,23 +1,100 @@
-"""The servers that jobs held over time, as few enough points for a picture."""
+"""The servers that jobs held over time, and what other policies would have made of them.
+
+Another process works out the comparison with other policies; the latest is kept here.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import signal
+import sys
+import tempfile
+import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.engines.local.supervision import KeptProcess
+from hesrpt.service.answers import Analysis, JobSeries, ShownSchedule
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding
 
+# How often to compare again at most, and how long that may take, in seconds.
+_EVERY_SECONDS, _TIMEOUT = 60.0, 300.0
 # How many of the latest changes are drawn.
 _MAX_CHANGES = 20_000
 
+_LOG = logging.getLogger("hesrpt")
 
-def describe_schedule(
+
+class ComparisonCache:
+    """The comparison with other policies, a minute old at most while somebody looks at it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._found = Analysis()
+        self._ended = 0  # how many jobs had ended when it was started
+        self._next_start = 0.0
+        self._process: KeptProcess | None = None
+        self._is_working = self._is_closed = False
+        self._lock = threading.Lock()
+
+    def get(self, ended: int) -> Analysis:
+        """Return the latest comparison; start a new one if more jobs have ended since."""
+        with self._lock:
+            is_due = ended != self._ended and time.monotonic() >= self._next_start
+            if is_due and not self._is_working and not self._is_closed:
+                self._ended = ended
+                self._next_start = time.monotonic() + _EVERY_SECONDS
+                self._is_working = True
+                threading.Thread(target=self._compare, daemon=True).start()
+            return self._found
+
+    def _compare(self) -> None:
+        """Let a process compare policies, and keep what it has found."""
+        command = [sys.executable, "-m", "hesrpt.service.analysis", str(self._directory)]
+        found, problem = None, ""
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                with self._lock:
+                    if self._is_closed:
+                        return
+                    self._process = KeptProcess(
+                        command, output=output.fileno(), errors=errors.fileno()
+                    )
+                code = self._process.wait(_TIMEOUT)
+                output.seek(0)
+                errors.seek(0)
+                if code == 0:
+                    found = Analysis(**json.load(output))
+                elif code not in (-signal.SIGKILL, -signal.SIGTERM):
+                    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+                    problem = lines[-1] if lines else f"exit code {code}"
+            except TimeoutError:
+                pass
+            except (OSError, ValueError) as error:
+                problem = str(error)
+        with self._lock:
+            self._process, self._is_working = None, False
+            self._found = found or self._found
+        if problem:
+            _LOG.warning("hesrpt: comparing policies failed: %s", problem)
+
+    def close(self) -> None:
+        """Stop the process if it runs."""
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def show_schedule(
     queue: JobQueue, comparisons: ComparisonCache, points: int, jobs: int
-) -> dict[str, Any]:
+) -> ShownSchedule:
     """Return who held how many servers when: the jobs that held most, and all others together."""
     driver = queue.driver
     now = driver.now
@@ -27,20 +104,22 @@ def describe_schedule(
     flow_times = [
         job.ended - job.arrived
         for job in queue.list_jobs()
-        if job.ended is not None and job.arrived is not None and job.error is None
+        if job.ended is not None and job.arrived is not None and job.state == "done"
     ]
-    return {
-        "times": picture["times"],
-        "series": [
-            {"name": names.get(number, f"job {number}"), "servers": servers}
+    analysis = comparisons.get(len(flow_times))
+    return ShownSchedule(
+        times=picture["times"],
+        series=[
+            JobSeries(name=names.get(number, f"job {number}"), servers=servers)
             for number, servers in picture["series"]
         ],
-        "others": picture["others"],
-        "capacity": picture["capacity"],
-        "mean_flow_time": sum(flow_times) / len(flow_times) if flow_times else None,
-        "ended": len(flow_times),
-        **comparisons.get(len(flow_times)),
-    }
+        others=picture["others"],
+        capacity=picture["capacity"],
+        mean_flow_time=sum(flow_times) / len(flow_times) if flow_times else None,
+        ended=len(flow_times),
+        comparison=analysis.comparison,
+        bound=analysis.bound,
+    )
 
 
 def sample_holdings(
@@ -61,9 +140,9 @@ def sample_holdings(
             area = areas.setdefault(number, np.zeros(points))
             _add_box(area, edges, began, end, servers)
 
-    for time, number, servers in holdings:
-        add(number, time)
-        since[number] = (time, servers)
+    for moment, number, servers in holdings:
+        add(number, moment)
+        since[number] = (moment, servers)
     for number in list(since):
         add(number, float(edges[-1]))
     width = edges[1] - edges[0]

@@ -1,34 +1,43 @@
-"""Jobs, their hooks, and the run as a whole, as JSON values."""
+"""What the API shows: jobs and lists of them, items, groups, servers, and metrics."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
 from hesrpt.jobs.command_template import write_braces_once
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.item_resources import describe_shortage
-from hesrpt.jobs.job_spec import PRIOR_P, HookCall, JobSpec
-from hesrpt.reports.job_values import create_job_values, write_command
-from hesrpt.scheduler.driver import Driver
+from hesrpt.jobs.job_spec import PRIOR_P, HookCall, JobSpec, list_failed_hooks
+from hesrpt.jobs.job_view import STATES, JobView
+from hesrpt.jobs.text import describe_value
+from hesrpt.reports.job_views import create_viewer, write_command
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.service.answers import (
+    Amount,
+    ItemPage,
+    ItemState,
+    JobDetails,
+    JobHook,
+    JobPage,
+    ShownCalibration,
+    ShownGroup,
+    ShownItem,
+    ShownServers,
+)
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.speedups import PowerLaw
 from hesrpt.storage.journal_entries import JobRecord
 
-# --- jobs, and lists of them: filtered, sorted and in pages -------------------------------------
+# --- jobs -----------------------------------------------------------------------------------------
 
 #: The most jobs or items in one answer.
 MAX_PAGE = 1000
-# How much of a command and of an error is shown in lists.
-_MAX_COMMAND, _MAX_ERROR = 120, 300
 
 
 def get_state(job: KnownJob) -> str:
@@ -41,125 +50,102 @@ def get_spec(job: KnownJob) -> JobSpec:
     return job if isinstance(job, JobSpec) else job.spec
 
 
-def _shorten(text: str | None, most: int) -> str | None:
-    return text if text is None or len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _write_in_one_line(text: str | None) -> str | None:
-    return None if text is None else " ".join(text.split())
-
-
-class JobDescriber:
-    """Describes jobs as JSON values, at one moment."""
+class JobViews:
+    """The views of a queue's jobs. Those of jobs that have ended are built once."""
 
     def __init__(self, queue: JobQueue) -> None:
-        driver = queue.driver
-        self._jobs, self._now, self._ends = driver.jobs, driver.now, driver.recall_ends()
-        self._stock = driver.core.stock
+        self._queue = queue
+        # By number: of which end and of which spec they are, because a job may be retried.
+        self._ended: dict[int, tuple[float, JobSpec, JobView]] = {}
 
-    def describe(self, job: KnownJob) -> dict[str, Any]:
-        """Return what lists show of a job."""
-        spec = get_spec(job)
-        values: dict[str, Any] = {"items": spec.items}
-        if isinstance(job, JobRecord):
-            values = {"done": job.done, "items": job.items, "failed": len(job.failed_items)}
-        elif isinstance(job, LiveJob):
-            end = self._ends.get(job.name)
-            values = {
-                "done": job.reported_done,
-                "items": job.items,
-                "failed": len(job.failures),
-                "servers": job.servers,
-                "planned": job.planned,
-                "eta": None if end is None else max(end - self._now, 0.0),
-            }
-        if not isinstance(job, JobSpec):
-            values |= {"number": job.number, "arrived": job.arrived, "ended": job.ended}
-            values["error"] = _shorten(_write_in_one_line(job.error), _MAX_ERROR)
-        described = create_job_values(
-            spec,
-            state=get_state(job),
-            waits_for=self._list_unfinished(spec),
-            waits_because=self._describe_shortage(job),
-            **values,
-        )
-        return described | {"command": _shorten(described["command"], _MAX_COMMAND)}
+    def view(self, job: KnownJob, *, lists_failures: bool = False) -> JobView:
+        """Return what is shown of a job."""
+        return self.view_all([job], lists_failures=lists_failures)[0]
 
-    def _list_unfinished(self, spec: JobSpec) -> list[str]:
-        """Return the names of the jobs that a job waits for."""
-        found = ((name, self._jobs.get(name)) for name in spec.after)
-        return [name for name, job in found if job is not None and not job.has_ended]
+    def view_all(self, jobs: Iterable[KnownJob], *, lists_failures: bool = False) -> list[JobView]:
+        """Return what is shown of jobs at the same moment, if need be with their failed items."""
+        driver, journal = self._queue.driver, self._queue.journal
+        viewer, ends = create_viewer(driver), driver.recall_ends()
+        views = []
+        for job in jobs:
+            if isinstance(job, JobSpec):
+                views.append(viewer.view_submitted(job))
+                continue
+            ended, known = job.ended, self._ended.get(job.number)
+            if not lists_failures and known is not None and known[:2] == (ended, job.spec):
+                views.append(known[2])
+                continue
+            if isinstance(job, LiveJob):
+                view = viewer.view_live(job, ends.get(job.name), lists_failures=lists_failures)
+            else:
+                view = viewer.view_record(job, journal.read_failures(job) if job.failures else ())
+                view = view if lists_failures else replace(view, failed_items=None)
+            views.append(view)
+            if ended is not None and view.has_ended and not lists_failures:
+                self._ended[job.number] = (ended, job.spec, view)
+        return views
 
-    def _describe_shortage(self, job: KnownJob) -> str:
-        """Return which resources a job waits for."""
-        spec = get_spec(job)
-        if not spec.resources or get_state(job) != "waiting" or self._list_unfinished(spec):
-            return ""
-        free = {kind: amounts[1] for kind, amounts in self._stock.describe().items()}
-        return describe_shortage(spec.resources, free, "free")
-
-    def describe_fully(
-        self,
-        job: KnownJob,
-        failures: Sequence[ItemFailure],
-        hooks: Sequence[HookCall],
-        access: Access,
-    ) -> dict[str, Any]:
+    def view_fully(self, job: KnownJob, access: Access) -> JobDetails:
         """Return all that is shown of a single job to those who have this access."""
-        spec = get_spec(job)
+        spec, view = get_spec(job), self.view(job, lists_failures=True)
         cwd = None
         if (template := spec.command) is not None and (template.directory or template.cwd):
             cwd = str(Path(template.directory or "", write_braces_once(template.cwd)))
         speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
         p = speedup.p if isinstance(speedup, PowerLaw) else None
-        size = job.size if isinstance(job, JobRecord) else spec.size
         if isinstance(job, LiveJob) and p is None and job.durations.items:
             p = job.durations.p
         if spec.speedup is None and p == PRIOR_P:
             p = None  # assumed, and nothing was learned that has changed it
-        error = None if isinstance(job, JobSpec) else job.error
-        return self.describe(job) | {
-            "failures": [describe_failure(failure) for failure in failures],
-            "hooks": [describe_hook(call, access) for call in hooks],
-            "command_full": write_command(spec),
-            "cwd": cwd,
-            "timeout": None if template is None else template.timeout,
-            "retries": spec.retries,
-            "kind": spec.kind,
-            "size": size,
-            "p": p,
-            "error": error,
-        }
+        hooks = [] if view.number == 0 else self._queue.journal.hooks.read()
+        return JobDetails(
+            **vars(view),
+            failures=view.failed_items or (),
+            hooks=[_show_hook(call, access) for call in hooks if call.job == view.number],
+            command_full=view.command,
+            cwd=cwd,
+            timeout=None if template is None else template.timeout,
+            retries=spec.retries,
+            kind=spec.kind,
+            size=job.size if isinstance(job, JobRecord) else spec.size,
+            p=p,
+        )
+
+    def list_page(self, query: JobQuery) -> JobPage:
+        """Return the page of jobs that a query asks for."""
+        queue = self._queue
+        jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
+        wanted = query.search.lower()
+        found = [
+            job
+            for job in jobs
+            if (not query.states or get_state(job) in query.states)
+            and (query.group is None or get_spec(job).group == query.group)
+            and (not wanted or _mentions(get_spec(job), wanted))
+        ]
+        _sort(found, query, queue.driver.recall_ends())
+        page = found[query.offset : query.offset + query.limit]
+        if len(self._ended) > len(jobs):  # some were removed
+            self._ended = {}
+        return JobPage(
+            jobs=self.view_all(page, lists_failures=query.lists_failures),
+            total=len(found),
+            counts=count_states(jobs),
+        )
 
 
-def describe_failure(failure: ItemFailure) -> dict[str, Any]:
-    """Return what is shown of an item that failed."""
-    return {
-        "item": failure.item,
-        "value": failure.value,
-        "attempts": failure.attempts,
-        "error": failure.error,
-        "traceback": failure.traceback,
-    }
+def _show_hook(call: HookCall, access: Access) -> JobHook:
+    """Return what is shown of a hook; readers learn that it has failed, but not what it calls."""
+    error, is_owner = call.error, access == "owner"
+    return JobHook(
+        target=call.target if is_owner else None,
+        attempts=call.attempts,
+        error=None if error is None else error.text if is_owner else error.summary,
+        pending=call.is_pending,
+    )
 
 
-def list_failures(queue: JobQueue, job: KnownJob) -> list[ItemFailure]:
-    """Return the items of a job that have failed."""
-    if isinstance(job, LiveJob):
-        return [failure for _, failure in sorted(job.failures.copy().items())]
-    if isinstance(job, JobRecord) and job.failures:
-        return queue.journal.read_failures(job)
-    return []
-
-
-def list_hooks(queue: JobQueue, job: KnownJob) -> list[HookCall]:
-    """Return the hooks of a job that are to be called, or have failed."""
-    if isinstance(job, JobSpec):
-        return []
-    return [call for call in queue.journal.hooks.read() if call.job == job.number]
-
-
-# --- lists --------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 Sorting = Literal["arrived", "name", "state", "eta"]
 
@@ -175,6 +161,7 @@ class JobQuery:
     search: str = ""  # in names and commands
     sort: Sorting = "arrived"
     descending: bool = True
+    lists_failures: bool = False  # whether to list the failed items of each job
 
     def __post_init__(self) -> None:
         unknown = [state for state in self.states if state not in STATES]
@@ -182,31 +169,14 @@ class JobQuery:
             raise InputError(f"state must be one of {', '.join(STATES)}, got {unknown[0]!r}")
 
 
+# Places in a list that is sorted by state: failed jobs come before others that have ended.
+_RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
+
+
 def count_states(jobs: Sequence[KnownJob]) -> dict[str, int]:
     """Return how many jobs are in each state."""
     counts = Counter(map(get_state, jobs))
     return {state: counts[state] for state in STATES}
-
-
-def list_page(queue: JobQueue, query: JobQuery) -> dict[str, Any]:
-    """Return the page of jobs that a query asks for."""
-    jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
-    wanted = query.search.lower()
-    found = [
-        job
-        for job in jobs
-        if (not query.states or get_state(job) in query.states)
-        and (query.group is None or get_spec(job).group == query.group)
-        and (not wanted or _mentions(get_spec(job), wanted))
-    ]
-    _sort(found, query, queue.driver.recall_ends())
-    describer = JobDescriber(queue)
-    page = found[query.offset : query.offset + query.limit]
-    return {
-        "jobs": [describer.describe(job) for job in page],
-        "total": len(found),
-        "counts": count_states(jobs),
-    }
 
 
 def _mentions(spec: JobSpec, text: str) -> bool:
@@ -235,82 +205,172 @@ def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> N
                 jobs.reverse()
 
 
-# --- hooks: readers learn that one has failed, but nothing of what it calls ---------------------
-
-# How the error of a hook may begin for readers: what follows may quote its command or address.
-_HARMLESS = re.compile(
-    r"exit code \d+|killed by signal \d+|it was stopped after \d+ s|HTTP \w+ \d+"
-)
+# --- items ----------------------------------------------------------------------------------------
 
 
-def describe_hook(call: HookCall, access: Access) -> dict[str, Any]:
-    """Return what is shown of a hook with its job."""
-    return {
-        "target": call.target if access == "owner" else None,
-        "attempts": call.attempts,
-        "error": _describe_error(call, access),
-        "pending": call.is_pending,
-    }
+def list_items(queue: JobQueue, job: KnownJob, offset: int, limit: int) -> ItemPage:
+    """Return some of the items of a job, and what became of each."""
+    spec = get_spec(job)
+    total = (spec.items if isinstance(job, JobSpec) else job.items) or 0
+    positions = range(offset, min(offset + limit, total))
+    seconds: dict[int, float] = {}
+    running: set[int] = set()
+    attempts: dict[int, int] = {}
+    failed: Iterable[ItemFailure] = ()
+    if not isinstance(job, JobSpec):
+        timings = queue.journal.read_timings(job.number, positions)
+        seconds = {item: took for item, took, _ in timings}
+    if isinstance(job, LiveJob):
+        running, attempts = _find_running_items(queue, job), dict(job.attempts)
+        failed = job.failures.copy().values()
+    elif isinstance(job, JobRecord) and job.failures:
+        failed = queue.journal.read_failures(job)
+    failures = {failure.item: failure for failure in failed}
+    values = spec.command.items if spec.command is not None else None
+    # What a job leaves behind when it is cancelled or fails may have been stopped while it ran.
+    left: Literal["waiting", "not done"] = "waiting"
+    if not isinstance(job, JobSpec) and job.has_ended:
+        left = "not done"
+    items = []
+    for item in positions:
+        state: ItemState = left
+        tries = attempts.get(item, 0)
+        if item in seconds:
+            state, tries = "done", tries + 1
+        elif item in failures:
+            state, tries = "failed", failures[item].attempts
+        elif item in running:
+            state, tries = "running", tries + 1
+        value = describe_value(values[item]) if values else ""
+        if item in failures:
+            value = failures[item].value or value
+        items.append(
+            ShownItem(
+                item=item, value=value, state=state, seconds=seconds.get(item), attempts=tries
+            )
+        )
+    return ItemPage(items=items, total=total)
 
 
-def describe_failed_hooks(calls: Iterable[HookCall], access: Access) -> list[dict[str, Any]]:
-    """Return the hooks that have failed, without their targets, which may contain secrets."""
+def _find_running_items(queue: JobQueue, job: LiveJob) -> set[int]:
+    """Return the items of a job that run now."""
+    with queue.driver.condition:
+        active = queue.driver.core.jobs.get(job.name)
+        if active is None:
+            return set()
+        return {item for item, batch in active.in_flight.items() if batch.servers > 0}
+
+
+# --- groups, and the run as a whole ---------------------------------------------------------------
+
+
+def list_groups(queue: JobQueue) -> list[ShownGroup]:
+    """Return the groups of jobs."""
+    members: dict[str, list[LiveJob | JobRecord]] = {}
+    for job in queue.list_jobs():
+        members.setdefault(job.spec.group, []).append(job)
     return [
-        {
-            "job": call.facts["job"],
-            "attempts": call.attempts,
-            "error": _describe_error(call, access),
-        }
-        for call in calls
-        if call.error is not None
+        ShownGroup(
+            name=name,
+            weight=group.weight,
+            paused=group.is_paused,
+            jobs=len(jobs := members.get(name, [])),
+            active=sum(not job.has_ended for job in jobs),
+            servers=sum(job.servers for job in jobs if isinstance(job, LiveJob)),
+        )
+        for name, group in queue.list_groups().items()
     ]
 
 
-def _describe_error(call: HookCall, access: Access) -> str | None:
-    if call.error is None or access == "owner":
-        return call.error
-    found = _HARMLESS.match(call.error)
-    return "failed" if found is None else found[0]
-
-
-# --- the run as a whole: its servers, its policy, and what that has learned ---------------------
-
-
-def describe_servers(queue: JobQueue, access: Access) -> dict[str, Any]:
+def show_servers(queue: JobQueue, access: Access) -> ShownServers:
     """Return the servers, who holds them by which policy, and the time of the run's clock."""
     driver = queue.driver
-    return {
-        "servers": driver.core.servers,
-        "held": driver.core.observed,
-        "peak": driver.recorder.peak_servers,
-        "engine": queue.options.engine,
-        "policy": driver.core.allocator.policy.name,
-        "resources": {
-            kind: {"total": total, "free": free}
-            for kind, (total, free) in driver.core.stock.describe().items()
+    resources = driver.core.stock.describe()
+    learned = driver.core.allocator.calibrator.calibration
+    calibration = None
+    if learned is not None:
+        calibration = ShownCalibration(
+            focus=learned.focus, is_stream=learned.is_stream, jobs_seen=learned.jobs_seen
+        )
+    return ShownServers(
+        servers=driver.core.servers,
+        held=driver.core.observed,
+        peak=driver.recorder.peak_servers,
+        engine=queue.options.engine,
+        policy=driver.core.allocator.policy.name,
+        resources={
+            kind: Amount(total=total, free=free) for kind, (total, free) in resources.items()
         },
-        "calibration": describe_calibration(driver),
-        "version": __version__,
-        "time": driver.now,
-        "stopping": queue.is_stopping,
-        "failed_hooks": describe_failed_hooks(queue.journal.hooks.read(), access),
-        "access": access,
-    }
+        calibration=calibration,
+        version=__version__,
+        time=driver.now,
+        stopping=queue.is_stopping,
+        failed_hooks=list_failed_hooks(queue.journal.hooks.read(), is_owner=access == "owner"),
+        access=access,
+    )
 
 
-def describe_calibration(driver: Driver) -> dict[str, Any] | None:
-    """Return what the policy has learned from arrivals and ends; None if it learns nothing."""
-    calibration = driver.core.allocator.calibrator.calibration
-    if calibration is None:
-        return None
-    return {
-        "focus": calibration.focus,
-        "is_stream": calibration.is_stream,
-        "jobs_seen": calibration.jobs_seen,
-    }
+# --- what Prometheus scrapes ----------------------------------------------------------------------
+
+#: The type of the text that it gets.
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_Sample = tuple[str, float]  # labels and a value
 
 
-#: The states of jobs, in the order in which they are listed.
-STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")
-# Their places in a list that is sorted by state: failed jobs come before others that have ended.
-_RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
+def write_metrics(queue: JobQueue, watchers: int) -> str:
+    """Return all metrics.
+
+    Counters start at zero when the service starts.
+    """
+    core, jobs = queue.driver.core, queue.list_jobs()
+    stock = core.stock.describe()
+    done_items = sum(job.done_now for job in list(queue.driver.jobs.values()))
+    failed = sum(job.failed_attempts for job in list(queue.driver.jobs.values()))
+    flow_times = [
+        job.ended - job.arrived
+        for job in jobs
+        if job.ended is not None and job.arrived is not None and job.state == "done"
+    ]
+    states = [(f'{{state="{state}"}}', n) for state, n in count_states(jobs).items()]
+    return "".join(
+        [
+            _write("jobs", "gauge", "Jobs in each state.", states),
+            _write("servers", "gauge", "Servers that there are.", [("", core.servers)]),
+            _write("servers_held", "gauge", "Servers that jobs hold.", [("", core.observed)]),
+            _write(
+                "items_done_total", "counter", "Items done since the start.", [("", done_items)]
+            ),
+            _write("attempts_failed_total", "counter", "Failed attempts of items.", [("", failed)]),
+            _write(
+                "flow_time_seconds_sum",
+                "counter",
+                "Of jobs that are done.",
+                [("", sum(flow_times))],
+            ),
+            _write("flow_time_seconds_count", "counter", "Done jobs.", [("", len(flow_times))]),
+            _write("watchers", "gauge", "Clients that watch.", [("", watchers)]),
+            _write(
+                "resource_total",
+                "gauge",
+                "What there is of each kind.",
+                [(f'{{kind="{_escape(kind)}"}}', total) for kind, (total, _) in stock.items()],
+            ),
+            _write(
+                "resource_free",
+                "gauge",
+                "What is free of each kind.",
+                [(f'{{kind="{_escape(kind)}"}}', free) for kind, (_, free) in stock.items()],
+            ),
+        ]
+    )
+
+
+def _write(name: str, kind: str, text: str, samples: Iterable[_Sample]) -> str:
+    lines = [f"# HELP hesrpt_{name} {text}", f"# TYPE hesrpt_{name} {kind}"]
+    lines += [f"hesrpt_{name}{labels} {value:.12g}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import shlex
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 
@@ -19,12 +22,11 @@ from hesrpt.files import write_text
 from hesrpt.pool.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
-from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.client import TOKEN_FILE, URL_FILE
 from hesrpt.service.connections import ConnectionLimits, LimitedServer
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.garbage_collection import keep_collections_short, load_without_collections
-from hesrpt.service.http_connection import TOKEN_FILE, URL_FILE
 from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.schedule_view import ComparisonCache
 from hesrpt.units import format_count
 
 _LOG = logging.getLogger("hesrpt")
@@ -211,3 +213,98 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise InputError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     return listener
+
+
+# --- short garbage collections --------------------------------------------------------------------
+#
+# Each collection stops all threads, and so delays items. A full one looks at every object. A
+# service has hundreds of thousands of them, most of which stay for ever: modules, and jobs that
+# have ended. So what has survived a full collection is left out of the next ones. Now and then,
+# when no item runs, all objects are looked at.
+
+# How often to look at all objects if no item runs, and at the latest, in seconds.
+_EVERY_SECONDS, _LATEST_SECONDS = 3600.0, 86_400.0
+# The oldest generation of objects, which only a full collection looks at.
+_OLDEST = 2
+
+
+@contextmanager
+def keep_collections_short(is_idle: Callable[[], bool]) -> Iterator[None]:
+    """Leave what survives out of garbage collections during a block."""
+    has_ended = threading.Event()
+    thread = threading.Thread(target=_collect_all, args=(is_idle, has_ended), daemon=True)
+    gc.freeze()
+    gc.callbacks.append(_leave_out_survivors)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        gc.callbacks.remove(_leave_out_survivors)
+        gc.unfreeze()
+
+
+@contextmanager
+def load_without_collections() -> Iterator[None]:
+    """Collect no garbage while a block loads what stays for ever."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def _leave_out_survivors(phase: str, facts: Mapping[str, Any]) -> None:
+    if phase == "stop" and facts["generation"] == _OLDEST:
+        gc.freeze()
+
+
+def _collect_all(is_idle: Callable[[], bool], has_ended: threading.Event) -> None:
+    """Look at all objects, when that delays no item."""
+    waited = 0.0
+    while not has_ended.wait(_EVERY_SECONDS):
+        waited += _EVERY_SECONDS
+        if is_idle() or waited >= _LATEST_SECONDS:
+            waited = 0.0
+            collect_all()
+
+
+def collect_all() -> None:
+    """Collect garbage among all objects."""
+    gc.unfreeze()
+    gc.collect()
+
+
+# --- a systemd user unit that keeps the service running -------------------------------------------
+
+_UNIT = """\
+# Save as ~/.config/systemd/user/hesrpt.service (mkdir -p ~/.config/systemd/user), then:
+#   systemctl --user enable --now hesrpt
+#   loginctl enable-linger        # run without a login session
+[Unit]
+Description=hesrpt: one queue for this machine
+
+[Service]
+ExecStart={command}
+WorkingDirectory={directory}
+Restart=on-failure
+RestartSec=2
+KillMode=mixed
+TimeoutStopSec={timeout}
+PrivateTmp=no
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def write_unit(command: Sequence[str], directory: str, drain_timeout: float) -> str:
+    """Return the unit that runs a command; a stop may take as long as draining does."""
+    words = [word.replace("%", "%%").replace("$", "$$") for word in command]
+    return _UNIT.format(
+        command=shlex.join(words),
+        directory=directory.replace("%", "%%"),
+        timeout=int(drain_timeout) + 30,
+    )

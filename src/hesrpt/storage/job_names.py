@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
-from hesrpt.storage.journal_entries import JobRecord, Request
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.storage.journal_entries import Request
 
 # How many names to list at most.
 _MAX_LISTED = 10
@@ -46,14 +48,22 @@ def choose_free_name(name: str, is_taken: Callable[[str], bool], count: int = 1)
     return free, count
 
 
-def name_submitted(requests: Iterable[Request], records: Iterable[JobRecord]) -> list[Request]:
+class _Recorded(Protocol):
+    """A job that is there, in the journal or in memory."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job as it was asked for."""
+
+
+def name_submitted(requests: Iterable[Request], records: Iterable[_Recorded]) -> list[Request]:
     """Return requests with the names that submitted jobs will get besides jobs that are there.
 
     Those whose job is there by now are left out.
     """
     taken, added = set(), set()
     for record in records:
-        taken.add(record.name)
+        taken.add(record.spec.name)
         added.add(record.spec.submission)
     named = []
     for request in requests:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 
-from hesrpt.jobs.job_spec import HookCall
+from hesrpt.jobs.job_spec import HookCall, HookError
 from hesrpt.storage.journal_database import Database
 
 _COLUMNS = "number, job, target, facts, attempts, error"
@@ -25,9 +25,10 @@ class HookTable:
                 connection.execute("DELETE FROM hooks WHERE number = ?", (call.number,))
                 continue
             facts = json.dumps([dict(call.facts), call.directory, call.state_directory])
+            error = None if call.error is None else call.error.to_json()
             connection.execute(
                 f"INSERT OR REPLACE INTO hooks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-                (call.number, call.job, call.target, facts, call.attempts, call.error),
+                (call.number, call.job, call.target, facts, call.attempts, error),
             )
 
     def read(self) -> list[HookCall]:
@@ -37,6 +38,7 @@ class HookTable:
         for number, job, target, known, attempts, error in rows:
             with self._database.parsing(f"hook number {number}"):
                 facts, directory, state_directory = json.loads(known)
+                failure = None if error is None else HookError.from_json(error)
             calls.append(
                 HookCall(
                     number=number,
@@ -46,7 +48,7 @@ class HookTable:
                     directory=directory,
                     state_directory=state_directory,
                     attempts=attempts,
-                    error=error,
+                    error=failure,
                 )
             )
         return calls

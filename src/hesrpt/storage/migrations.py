@@ -211,15 +211,27 @@ def _unpack_integers(packed: bytes) -> IntArray:
     return (differences + np.uint64(smallest % 2**64)).view(np.int64)
 
 
-# --- 9 to 10: how a job has ended is a value with its reason, not only a text ---------------------
+# --- 9 to 10: how jobs have ended and why hooks have failed are values, not only texts ------------
 
 _PREDECESSOR = re.compile(r"cancelled: job (.*), for which it waited, (has failed|was cancelled)")
+
+_HOOK_ERRORS = {
+    problem: re.compile(rf"{beginning}(?:: (.*))?", re.DOTALL)
+    for problem, beginning in {
+        "exit_code": r"exit code (\d+)",
+        "signal": r"killed by signal (\d+)",
+        "timeout": r"it was stopped after (\d+) s",
+        "http_status": r"HTTP Error (\d+)",
+    }.items()
+}
 
 
 def _migrate_from_9(connection: sqlite3.Connection) -> None:
     connection.create_function("convert_end", 2, _convert_end, deterministic=True)
     connection.execute("ALTER TABLE jobs RENAME COLUMN error TO outcome")
     connection.execute("UPDATE jobs SET outcome = convert_end(ended, outcome)")
+    connection.create_function("convert_hook_error", 1, _convert_hook_error, deterministic=True)
+    connection.execute("UPDATE hooks SET error = convert_hook_error(error) WHERE error NOT NULL")
 
 
 def _convert_end(ended: float | None, error: str | None) -> str | None:
@@ -241,6 +253,14 @@ def _convert_end(ended: float | None, error: str | None) -> str | None:
     elif error.startswith("cannot read its items"):
         reason = "unreadable_items"
     return json.dumps([reason, detail])
+
+
+def _convert_hook_error(error: str) -> str:
+    """Return why a hook has failed as JSON, which only the beginning of its error told."""
+    for problem, pattern in _HOOK_ERRORS.items():
+        if found := pattern.fullmatch(error):
+            return json.dumps([problem, int(found[1]), found[2] or ""])
+    return json.dumps(["other", 0, error])
 
 
 # By the format that each starts from.

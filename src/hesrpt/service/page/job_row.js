@@ -17,6 +17,9 @@ export const COLUMNS = [
   { title: "Actions", isHidden: true },
 ];
 
+// How many characters of a command or of an error are shown; the style cuts them to one line.
+const MAX_NOTE = 300;
+
 /** Return the address of the page of a job. */
 export function linkTo(name) {
   return `#/jobs/${encodeURIComponent(name)}`;
@@ -134,7 +137,8 @@ export class JobRow {
     const { job } = this;
     const wait = isActive(job) ? describeWait(job) : "";
     const error = job.state === "failed" ? job.error : "";
-    setText(this.note, wait ? `waits: ${wait}` : error || job.command || "");
+    const note = wait ? `waits: ${wait}` : error || job.command || "";
+    setText(this.note, note.slice(0, MAX_NOTE));
     setAttribute(this.note, "class", wait ? "note" : error ? "note is-error" : "note code");
   }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from hesrpt.service.garbage_collection import (
+from hesrpt.service.web_service import (
     collect_all,
     keep_collections_short,
     load_without_collections,
