@@ -26,7 +26,7 @@ from hesrpt.reports.counterfactuals import (
 )
 from hesrpt.reports.inspection import read_report
 from hesrpt.reports.recent_history import read_recent_history
-from hesrpt.scheduler import live_run
+from hesrpt.scheduler import driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs
 from hesrpt.scheduler.run_history import RunHistory
@@ -148,7 +148,7 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (live_history, live_run):
+    for module in (live_history, driver):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from hesrpt.scheduler.driver import Driver
+from hesrpt.scheduler.driver import Driver, Watch
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.watches import Watch
 
 if TYPE_CHECKING:
     import asyncio

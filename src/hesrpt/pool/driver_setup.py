@@ -16,6 +16,7 @@ from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.reports.inspection import read_learned_runs
 from hesrpt.scheduler.driver import Driver
+from hesrpt.scheduler.job_registry import OnChange
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes
 from hesrpt.validation import check_whole_number
@@ -31,6 +32,7 @@ def open_driver(
     state: str | Path | None,
     resume: bool,
     learned: str | Path | None,
+    on_change: OnChange,
 ) -> Iterator[Driver]:
     """Create the driver of a new run, or of one to continue; whoever calls this starts it.
 
@@ -72,7 +74,7 @@ def open_driver(
             journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
             running_engine.claim(journal.directory)
             runs = _choose_learned_runs(journal, runs)
-        yield Driver(core, running_engine, journal, KindMemory(runs))
+        yield Driver(core, running_engine, journal, KindMemory(runs), on_change)
         on_error.pop_all()
 
 

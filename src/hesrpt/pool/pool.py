@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,6 @@ from hesrpt.pool.driver_setup import open_driver
 from hesrpt.pool.executor import PoolExecutor
 from hesrpt.pool.job_handle import Job, JobHandles
 from hesrpt.pool.python_jobs import (
-    JobIntake,
     create_call_source,
     create_executor_job,
     create_map_job,
@@ -45,11 +43,10 @@ from hesrpt.reports.live_history import describe_history
 from hesrpt.reports.live_overview import describe_run, write_run
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.driver import Driver
-from hesrpt.scheduler.job_registry import JobRegistry, OnChange
+from hesrpt.scheduler.driver import Driver, Snapshot
+from hesrpt.scheduler.job_registry import OnChange
 from hesrpt.scheduler.lifetime import Lease, start_driver
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.live_run import Snapshot
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.storage.posix import require_posix
 from hesrpt.validation import check_positive
@@ -81,7 +78,7 @@ class PoolView:
     @property
     def servers(self) -> int:
         """The number of servers; on a cluster that changes, the highest number so far."""
-        return self._driver.recorder.peak_servers
+        return self._driver.peak_servers
 
     @property
     def resources(self) -> dict[str, tuple[float, float]]:
@@ -183,7 +180,7 @@ class PoolView:
     def schedule(self) -> Schedule:
         """How many servers each job held when, for the jobs that have ended."""
         with self._driver.condition:
-            return build_schedule(self.records, self._driver.recorder.holdings, self.servers)
+            return build_schedule(self.records, self._driver.holdings, self.servers)
 
     @property
     def records(self) -> list[JobRecord]:
@@ -194,7 +191,7 @@ class PoolView:
     @property
     def first_start(self) -> float:
         """When the first item started, in seconds since the run began."""
-        return self._driver.recorder.first_start or 0.0
+        return self._driver.first_start or 0.0
 
     def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
         """Compare the run with what FIFO and equal shares would have made of it.
@@ -283,16 +280,14 @@ class Pool(PoolView):
             state=state,
             resume=resume,
             learned=learned,
+            on_change=on_change,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
-            registry = JobRegistry(driver.journal, on_change, driver.jobs)
             if retention is not None:
                 if driver.journal is None:
                     raise InputError("retention= needs state=, the directory to remove jobs from")
-                driver.keep_only(retention, registry.forget)
+                driver.keep_only(retention)
             self._handles = JobHandles(Lease(driver))
-            self._intake = JobIntake(driver, registry, self._handles)
-            driver.open_inbox(weakref.WeakMethod(self._intake.add_submitted))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
 
     # --- adding jobs --------------------------------------------------------------------------
@@ -369,7 +364,7 @@ class Pool(PoolView):
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
-        self._intake.check_open()
+        self._driver.check_open()
         if keep and self._journal is not None:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
@@ -437,7 +432,7 @@ class Pool(PoolView):
         max_tasks_per_child
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
-        self._intake.check_open()
+        self._driver.check_open()
         source = create_call_source(
             self._driver.engine,
             timeout=timeout,
@@ -463,16 +458,23 @@ class Pool(PoolView):
 
         Commands that are done already are left out.
         """
-        return self._intake.add(jobs)
+        handles = {job: self._handles.add(job) for job in jobs}  # before one can end
+        added: list[LiveJob] = []
+        try:
+            added = self._driver.add(jobs)
+        finally:
+            for job in set(jobs).difference(added):
+                self._handles.release(job)
+        return [handles[job] for job in added]
 
     @property
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
-        return self._intake.list_earlier_jobs()
+        return self._driver.list_earlier_jobs()
 
     def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
-        self._intake.end_earlier_jobs(records, end)
+        self._driver.end_earlier_jobs(records, end)
 
     # --- groups of jobs -----------------------------------------------------------------------
 
@@ -506,14 +508,13 @@ class Pool(PoolView):
 
     def stop_taking_requests(self) -> bool:
         """Ignore further requests of other processes; return False if one is not answered yet."""
-        return self._driver.close_inbox()
+        return self._driver.stop_taking_requests()
 
     def close(self) -> None:
         """Stop the jobs that are still running, which cancels them, and end all worker processes.
 
         Call :meth:`wait` first to let them end.
         """
-        self._intake.is_closed = True
         self._driver.close()
         if self._handles.progress is not None:
             self._handles.progress.close()

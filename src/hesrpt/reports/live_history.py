@@ -18,12 +18,12 @@ def describe_history(driver: Driver) -> RunHistory:
         jobs = list(driver.jobs.values())
         return RunHistory(
             policy=policy,
-            servers=driver.recorder.peak_servers,
-            first_start=driver.recorder.first_start or 0.0,
+            servers=driver.peak_servers,
+            first_start=driver.first_start or 0.0,
             records=[job.to_record() for job in jobs],
             resources=driver.engine.resource_totals(),
             groups=driver.list_groups(),
-            holdings=driver.recorder.holdings.copy(),
+            holdings=driver.holdings.copy(),
             timings={
                 job.number: sorted(job.timings)
                 for job in jobs

@@ -76,7 +76,7 @@ class LiveJob:
                 max_servers=spec.max_servers,
             ),
             fingerprint=fingerprint_command(spec.command),
-            answer=None if submission is None else Answer(submission, False, ""),
+            answer=Answer(submission, False, "") if submission else None,
             is_new=submission is not None,
         )
 

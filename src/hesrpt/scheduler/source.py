@@ -7,32 +7,77 @@ items of a command (:mod:`~hesrpt.scheduler.command_source`), and calls submitte
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hesrpt.engines.engine import Task
 from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.storage.earlier_items import EarlierItems, Match, Matches
+from hesrpt.storage.journal_entries import NO_POSITION
 from hesrpt.storage.logs import LogPaths
 
 
-class SourceListener(Protocol):
+class ReadItems(NamedTuple):
+    """What the source of a job has read."""
+
+    items: int  # how many items so far, not counting those done before
+    matches: Matches  # the items that were done before, read since the last time
+
+
+class SourceListener:
     """Receives what a source reports about its items, from any thread."""
+
+    def __init__(
+        self,
+        *,
+        on_progress: Callable[[], None],
+        on_end: Callable[[Callable[[], int]], None],
+        on_failure: Callable[[str, BaseException | None], None],
+    ) -> None:
+        """``on_progress`` is not called again until the items that were read have been taken."""
+        self._on_progress, self._on_end, self._on_failure = on_progress, on_end, on_failure
+        self._lock = threading.Lock()
+        self._items, self._matches = 0, Matches()
+        self._is_announced = False
+
+    def take(self) -> ReadItems:
+        """Return what was read since the last call; called by the driver."""
+        with self._lock:
+            matches, self._matches = self._matches, Matches()
+            self._is_announced = False
+            return ReadItems(self._items, matches)
 
     def report_items(self, items: int) -> None:
         """Report that this many items have been read, not counting those done before."""
+        with self._lock:
+            self._items = items
+        self._announce()
 
     def report_match(self, match: Match, item: int) -> None:
         """Report that an item was read which was done before."""
+        with self._lock:
+            self._matches.add(match, item)
+        self._announce()
 
     def report_removed(self, keys: Iterable[bytes]) -> None:
         """Report the keys of results whose items the job no longer has."""
+        with self._lock:
+            self._matches.moved += [(key, NO_POSITION) for key in keys]
+        self._announce()
 
     def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
+        self._on_end(count_items)
 
     def report_failure(self, error: str, cause: BaseException | None = None) -> None:
         """Report that no further items can be read, and what was raised."""
+        self._on_failure(error, cause)
+
+    def _announce(self) -> None:
+        if not self._is_announced:
+            self._is_announced = True
+            self._on_progress()
 
 
 class Source(Protocol):

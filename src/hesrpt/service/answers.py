@@ -16,19 +16,22 @@ from starlette.responses import Response
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import UnknownItemError
-from hesrpt.service.job_queue import (
-    RefusedError,
+from hesrpt.scheduler.requests import (
+    BusyError,
+    ImpossibleJobError,
     RemovedError,
-    StoppingError,
-    UnknownJobError,
+    UnknownTargetError,
 )
+from hesrpt.service.job_queue import RefusedError, StoppingError
 
 _STATUSES: dict[type[Exception], int] = {
-    UnknownJobError: 404,
+    UnknownTargetError: 404,
     UnknownItemError: 404,
     RefusedError: 409,
+    ImpossibleJobError: 409,
     RemovedError: 410,
     StoppingError: 503,
+    BusyError: 503,
     StateError: 503,
 }
 

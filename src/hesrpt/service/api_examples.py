@@ -138,6 +138,18 @@ CHANGE_JOB: dict[str, Any] = {
         }
     ),
 }
+CHANGE_CHOSEN: dict[str, Any] = {
+    "responses": _answer(
+        {"results": [{"job": "letters", "text": "runs its failed items again", "refused": False}]}
+    ),
+    "openapi_extra": _body(
+        {
+            "these jobs": {"value": {"kind": "retry", "jobs": ["letters"]}},
+            "a group": {"value": {"kind": "weight", "group": "nightly", "weight": 2}},
+            "all jobs": {"value": {"kind": "pause"}},
+        }
+    ),
+}
 CANCEL_JOB: dict[str, Any] = {"responses": _answer({"job": _JOB, "text": "cancelled"})}
 CHANGE_ALL: dict[str, Any] = {
     "responses": _answer({"jobs": ["letters"]}),

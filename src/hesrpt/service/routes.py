@@ -15,6 +15,7 @@ from hesrpt.jobs.groups import Group
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.text import describe_value
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.comparison_cache import ComparisonCache
@@ -28,12 +29,11 @@ from hesrpt.service.item_views import (
     read_logs,
     read_text,
 )
-from hesrpt.service.job_queue import JobQueue, UnknownJobError
+from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
 from hesrpt.service.metrics import MEDIA_TYPE, write_metrics
 from hesrpt.service.path_names import Name
 from hesrpt.service.schedule_view import describe_schedule
-from hesrpt.service.submissions import Submissions
 from hesrpt.service.views import (
     MAX_PAGE,
     JobDescriber,
@@ -60,7 +60,6 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
-    submissions = Submissions(queue)
 
     @router.get("/jobs", summary="List jobs", **api_examples.LIST_JOBS)
     def list_jobs(
@@ -97,7 +96,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             specs = await to_thread.run_sync(read, abandon_on_cancel=True, limiter=_READERS)
         if scope.cancelled_caught:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
-        jobs = await submissions.add(specs, idempotency_key, compute_digest(body))
+        jobs = await queue.add(specs, idempotency_key, compute_digest(body))
         describer = JobDescriber(queue)
         return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
 
@@ -107,9 +106,18 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         kind, _ = _read_change(content, only_pauses=True)
 
         def change() -> Response:
-            return answer({"jobs": list(queue.change_all(kind, lambda job: True))})
+            return answer({"jobs": queue.change_all(kind, lambda job: True)})
 
         return await run_in_threadpool(change)
+
+    @router.post("/changes", summary="Change several jobs", **api_examples.CHANGE_CHOSEN)
+    async def change_chosen(request: Request) -> Response:
+        change = _read_chosen(read_object(await request.body()))
+        results = await run_in_threadpool(queue.change_chosen, **change)
+        shown = [
+            {"job": each.job, "text": each.text, "refused": each.is_refused} for each in results
+        ]
+        return answer({"results": shown})
 
     @router.get("/jobs/{name}/items", summary="List the items of a job", **api_examples.SHOW_ITEMS)
     def show_items(name: Name, offset: Offset = 0, limit: Limit = 100) -> Response:
@@ -162,6 +170,30 @@ def _change(queue: JobQueue, name: str, kind: RequestKind, weight: float | None 
     return answer({"job": JobDescriber(queue).describe(queue.find_job(name)), "text": text})
 
 
+def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
+    """Return which change of which jobs a request asks for."""
+    kinds = ("cancel", "pause", "resume", "retry", "weight")
+    if unknown := [key for key in content if key not in ("kind", "jobs", "group", "weight")]:
+        raise InputError(f"unknown key {unknown[0]!r}; the keys are: kind, jobs, group, weight")
+    kind, names, group = content.get("kind"), content.get("jobs", []), content.get("group")
+    if kind not in kinds:
+        raise InputError(f"kind must be one of {', '.join(kinds)}, got {describe_value(kind)}")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"jobs must be a list of names, got {describe_value(names)}")
+    if group is not None and not isinstance(group, str):
+        raise InputError(f"group must be a name, got {describe_value(group)}")
+    if (kind == "weight") != (content.get("weight") is not None):
+        raise InputError('weight must be given with kind "weight", and only then')
+    weight = _check_weight(content["weight"]) if kind == "weight" else None
+    return {"kind": kind, "names": names, "group": group, "weight": weight}
+
+
+def _check_weight(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
+    return check_positive("weight", float(value))
+
+
 def _read_change(
     content: dict[str, Any], *, only_pauses: bool = False
 ) -> tuple[RequestKind, float | None]:
@@ -171,9 +203,7 @@ def _read_change(
         raise InputError(f"exactly one of these keys is needed: {', '.join(keys)}")
     ((key, value),) = content.items()
     if key == "weight":
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
-        return "weight", check_positive("weight", float(value))
+        return "weight", _check_weight(value)
     if not isinstance(value, bool) or (key == "retry" and not value):
         expected = "true" if key == "retry" else "true or false"
         raise InputError(f"{key} must be {expected}, got {describe_value(value)}")
@@ -219,7 +249,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     )
     def cancel_group(name: Name) -> Response:
         _find(queue, name)
-        cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
+        cancelled = queue.change_all("cancel", lambda job: job.spec.group == name)
         return answer(
             {"jobs": cancelled, "text": f"cancelled {format_count(len(cancelled), 'job')}"}
         )
@@ -230,7 +260,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
 def _find(queue: JobQueue, name: str) -> Group:
     group = queue.list_groups().get(name)
     if group is None:
-        raise UnknownJobError(f"there is no group {name!r}")
+        raise UnknownTargetError(f"there is no group {name!r}")
     return group
 
 
@@ -251,16 +281,13 @@ def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> 
 
 def _change_group(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
     _find(queue, name)
-    weight, is_paused = content.get("weight", 1.0), content.get("paused", False)
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise InputError(f"weight must be a number greater than 0, got {describe_value(weight)}")
+    weight, is_paused = _check_weight(content.get("weight", 1.0)), content.get("paused", False)
     if not isinstance(is_paused, bool):
         raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
     if "paused" in content:
         words.append(queue.change_group(name, "pause" if is_paused else "resume"))
     if "weight" in content:
-        weight = check_positive("weight", float(weight))
         words.append(queue.change_group(name, "weight", weight))
     group = _describe(queue, name, _find(queue, name))
     return answer({"group": group, "text": ", and ".join(words)})

@@ -283,7 +283,7 @@ def describe_servers(queue: JobQueue, access: Access) -> dict[str, Any]:
     return {
         "servers": driver.core.servers,
         "held": driver.core.observed,
-        "peak": driver.recorder.peak_servers,
+        "peak": driver.peak_servers,
         "engine": queue.options.engine,
         "policy": driver.core.allocator.policy.name,
         "resources": {

@@ -159,12 +159,13 @@ class Journal:
         self._check_lock()
         rows = self._items.create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
-        with self._database.transaction(durable=ends_job) as connection:
+        with self._database.transaction(durable=ends_job or changes.is_durable) as connection:
             unused_files = self._items.write(connection, changes, rows)
             self._jobs.write(connection, changes.jobs)
             self._jobs.remove_attempts(connection, changes.jobs_to_redo)
             self._jobs.write_attempts(connection, changes.failed_attempts)
             self.requests.answer(connection, changes.answers)
+            self.requests.write_keys(connection, changes.keys)
             self.hooks.write(connection, changes.hooks)
             run_all = connection.executemany
             run_all("INSERT INTO holdings (time, job, servers) VALUES (?, ?, ?)", changes.holdings)

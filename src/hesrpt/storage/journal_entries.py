@@ -166,6 +166,15 @@ class Answer(NamedTuple):
     text: str  # empty: nobody waits for it
 
 
+class SubmissionKey(NamedTuple):
+    """The idempotency key with which a client of a service has added jobs."""
+
+    key: str
+    digest: str  # of what was asked for
+    jobs: Sequence[int]  # their numbers
+    time: float  # when, in seconds since 1970
+
+
 class StoredResult(NamedTuple):
     """The result of an item in the journal."""
 
@@ -193,7 +202,9 @@ class Changes:
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
     forgotten_runs: list[int] = field(default_factory=list)
     hooks: list[HookCall] = field(default_factory=list)  # new ones, and changed ones
+    keys: list[SubmissionKey] = field(default_factory=list)  # of the jobs of clients
     values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
+    is_durable: bool = False  # whether somebody is told of them, so that nothing may undo them
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))

@@ -6,11 +6,10 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
 
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.storage.journal_database import Database, write_value
-from hesrpt.storage.journal_entries import Answer, Request
+from hesrpt.storage.journal_entries import Answer, Request, SubmissionKey
 
 # The name of the value in the journal that says whether a scheduler takes requests.
 _IS_OPEN = "takes_requests"
@@ -21,20 +20,6 @@ _MAX_ANSWERS = 10_000
 KEY_SECONDS = 7 * 86_400.0
 # How often to remove older ones, in seconds: this scans the whole table.
 _PRUNE_SECONDS = 3600.0
-# Created when first used: most runs have no such keys.
-_CREATE_KEYS = """
-CREATE TABLE IF NOT EXISTS request_keys (
-    key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL, time REAL NOT NULL
-) WITHOUT ROWID
-"""
-
-
-class KeyedRequests(NamedTuple):
-    """What a client asks for, with its idempotency key, which may be empty."""
-
-    requests: Sequence[Request]
-    key: str
-    digest: str  # of what is asked for
 
 
 class RequestTable:
@@ -57,28 +42,6 @@ class RequestTable:
             query = "SELECT value FROM meta WHERE name = ?"
             found = connection.execute(query, (_IS_OPEN,)).fetchall()
         return numbers, found == [(1,)]
-
-    def add_once(self, submissions: Sequence[KeyedRequests], time: float) -> list[list[int] | None]:
-        """Add requests of several clients at once; return the numbers of each client's requests.
-
-        If a client's key was used before, these are the numbers of the earlier requests, and
-        nothing is added; None if the key was used for something else. Keys are remembered in the
-        same transaction, with a digest of what was asked for.
-        """
-        prunes = time - self._pruned_at >= _PRUNE_SECONDS
-        with self._database.transaction(durable=True) as connection:
-            if prunes:
-                connection.execute(_CREATE_KEYS)
-                connection.execute("DELETE FROM request_keys WHERE time < ?", (time - KEY_SECONDS,))
-            numbers = [_insert_once(connection, each, time) for each in submissions]
-        if prunes:
-            self._pruned_at = time
-        return numbers
-
-    def has_unanswered(self, numbers: Collection[int]) -> bool:
-        """Return whether the scheduler has not answered all of these requests yet."""
-        query = "SELECT 1 FROM requests WHERE number = ?"
-        return any(self._database.select(query, number) for number in numbers)
 
     def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
         """Return the answers to requests, by their numbers, as far as there are any."""
@@ -137,6 +100,25 @@ class RequestTable:
             requests.append(request)
         return requests
 
+    def read_key(self, key: str, time: float) -> SubmissionKey | None:
+        """Return what a client has added with an idempotency key, unless that was long ago."""
+        query = "SELECT digest, jobs, time FROM submission_keys WHERE key = ? AND time >= ?"
+        for digest, jobs, used_at in self._database.select(query, key, time - KEY_SECONDS):
+            with self._database.parsing(f"idempotency key {key!r}"):
+                return SubmissionKey(key, digest, [int(job) for job in jobs.split()], used_at)
+        return None
+
+    def write_keys(self, connection: sqlite3.Connection, keys: Sequence[SubmissionKey]) -> None:
+        """Remember idempotency keys, and forget old ones now and then."""
+        connection.executemany(
+            "INSERT OR REPLACE INTO submission_keys (key, digest, jobs, time) VALUES (?, ?, ?, ?)",
+            [(key, digest, " ".join(map(str, jobs)), time) for key, digest, jobs, time in keys],
+        )
+        if keys and keys[-1].time - self._pruned_at >= _PRUNE_SECONDS:
+            self._pruned_at = keys[-1].time
+            oldest = self._pruned_at - KEY_SECONDS
+            connection.execute("DELETE FROM submission_keys WHERE time < ?", (oldest,))
+
     def answer(self, connection: sqlite3.Connection, answers: Sequence[Answer]) -> None:
         """Remove requests that the scheduler has answered, and keep what it said."""
         _delete(connection, [answer.request for answer in answers])
@@ -160,24 +142,6 @@ def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list
         numbers.append(connection.execute(query, row).lastrowid or 0)
         if request.spec is not None and first is None:
             first = numbers[-1]
-    return numbers
-
-
-def _insert_once(
-    connection: sqlite3.Connection, submission: KeyedRequests, time: float
-) -> list[int] | None:
-    """Insert the requests of a client, unless that was done; see :meth:`RequestTable.add_once`."""
-    requests, key, digest = submission
-    if not key:
-        return _insert(connection, requests)
-    query = "SELECT digest, numbers FROM request_keys WHERE key = ?"
-    for known_digest, known in connection.execute(query, (key,)).fetchall():
-        return [int(number) for number in known.split()] if known_digest == digest else None
-    numbers = _insert(connection, requests)
-    connection.execute(
-        "INSERT INTO request_keys (key, digest, numbers, time) VALUES (?, ?, ?, ?)",
-        (key, digest, " ".join(map(str, numbers)), time),
-    )
     return numbers
 
 
