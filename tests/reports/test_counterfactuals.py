@@ -26,10 +26,10 @@ from hesrpt.reports.counterfactuals import (
 )
 from hesrpt.reports.inspection import read_report
 from hesrpt.reports.recent_history import read_recent_history
+from hesrpt.reports.run_history import RunHistory
 from hesrpt.scheduler import driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs
-from hesrpt.scheduler.run_history import RunHistory
 from hesrpt.storage.journal_entries import JobRecord, RequestKind
 
 SECONDS = {"large": 5.0, "medium": 4.0, "small": 3.0}

@@ -10,7 +10,7 @@ from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
 from hesrpt.reports.inspection import list_logs, read_status
-from hesrpt.storage.run_progress import RunProgress
+from hesrpt.storage.journal_entries import RunProgress
 
 
 def print_odd(x: int) -> None:

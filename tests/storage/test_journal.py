@@ -14,8 +14,8 @@ from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.storage.item_keys import create_key
-from hesrpt.storage.journal import Journal
+from hesrpt.storage.earlier_items import create_key
+from hesrpt.storage.journal import KEY_SECONDS, Journal
 from hesrpt.storage.journal_entries import (
     NO_POSITION,
     Answer,
@@ -28,7 +28,6 @@ from hesrpt.storage.journal_entries import (
     Request,
     SubmissionKey,
 )
-from hesrpt.storage.journal_requests import KEY_SECONDS
 
 
 @pytest.fixture

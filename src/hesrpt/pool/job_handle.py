@@ -13,8 +13,7 @@ from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobState
-from hesrpt.pool.async_waiting import wait_async
-from hesrpt.pool.job_results import Errors, ResultStream
+from hesrpt.pool.job_results import Errors, ResultStream, wait_async
 from hesrpt.reports.live_overview import describe_job
 from hesrpt.scheduler.driver import Watch
 from hesrpt.scheduler.lifetime import Lease

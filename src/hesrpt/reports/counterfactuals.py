@@ -36,7 +36,7 @@ from hesrpt.display.escaping import escape
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, JobSpec
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.scheduler.run_history import RunHistory
+from hesrpt.reports.run_history import RunHistory
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.units import format_duration, format_duration_with_margin

@@ -18,19 +18,14 @@ from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
 from hesrpt.jobs.job_end import JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.reports.run_history import POLICY_CHANGED, RunHistory
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.run_history import (
-    MAX_TIMED_ITEMS,
-    POLICY_CHANGED,
-    ItemTiming,
-    RunHistory,
-)
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.storage.job_names import name_submitted
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import WHOLE_POOL, JobRecord, Request
+from hesrpt.storage.journal_entries import NO_PROGRESS, WHOLE_POOL, JobRecord, Request, RunProgress
 from hesrpt.storage.logs import find_logs
-from hesrpt.storage.run_progress import NO_PROGRESS, RunProgress
 
 #: What is said of a run that has nothing to report yet.
 NOTHING_ENDED = "no job has ended yet"

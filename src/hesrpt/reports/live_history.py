@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hesrpt.reports.inspection import read_report
+from hesrpt.reports.run_history import RunHistory
 from hesrpt.scheduler.driver import Driver
-from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, RunHistory
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS
 
 
 def describe_history(driver: Driver) -> RunHistory:

@@ -8,12 +8,8 @@ from pathlib import Path
 
 from hesrpt.jobs.groups import Group, read_groups
 from hesrpt.reports.counterfactuals import MAX_JOBS, describe_obstacle
-from hesrpt.scheduler.run_history import (
-    MAX_TIMED_ITEMS,
-    POLICY_CHANGED,
-    ItemTiming,
-    RunHistory,
-)
+from hesrpt.reports.run_history import POLICY_CHANGED, RunHistory
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
 

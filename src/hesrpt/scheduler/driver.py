@@ -70,7 +70,7 @@ from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.decision_log import LogSource, WaitingWarner, log_decisions, note_decisions
 from hesrpt.scheduler.job_registry import JobRegistry, OnChange, explain_impossible
-from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming, LiveJob
 from hesrpt.scheduler.pruning import Pruner
 from hesrpt.scheduler.python_source import ReadAhead
 from hesrpt.scheduler.requests import (
@@ -83,7 +83,6 @@ from hesrpt.scheduler.requests import (
     apply_request,
     check_pausable,
 )
-from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.scheduler.run_hooks import RunHooks
 from hesrpt.scheduler.source import SourceListener
 from hesrpt.storage.earlier_items import Matches
@@ -98,10 +97,10 @@ from hesrpt.storage.journal_entries import (
     JobRecord,
     MovedItem,
     Request,
+    RunProgress,
     SubmissionKey,
 )
 from hesrpt.storage.logs import LogPaths, get_log_paths, mark_attempt
-from hesrpt.storage.run_progress import RunProgress
 
 # How long to wait for an outcome or a message before the next tick, in seconds; if other processes
 # can make requests, this is also how often to look for these.

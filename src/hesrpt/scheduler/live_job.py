@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.engines.local.shared_files import Pickled
@@ -13,13 +13,22 @@ from hesrpt.jobs.fingerprints import fingerprint_command
 from hesrpt.jobs.groups import PLAIN_GROUP, Group
 from hesrpt.jobs.job_end import DONE, JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.scheduler.command_source import CommandSource
 from hesrpt.scheduler.completions import Completions
-from hesrpt.scheduler.run_history import ItemTiming
-from hesrpt.scheduler.source import Source
+from hesrpt.scheduler.source import CommandSource, Source
 from hesrpt.speedups import PowerLaw
 from hesrpt.storage.earlier_items import EarlierItems, Matches
 from hesrpt.storage.journal_entries import Answer, JobRecord
+
+#: Of a job with more items than this, only their total duration is used.
+MAX_TIMED_ITEMS = 5000
+
+
+class ItemTiming(NamedTuple):
+    """How long an item took, and when it ended."""
+
+    position: int
+    seconds: float
+    ended: float
 
 
 @dataclass(eq=False, kw_only=True)

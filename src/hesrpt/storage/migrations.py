@@ -22,7 +22,7 @@ import numpy as np
 from hesrpt.arrays import IntArray
 from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES, fingerprint_item
 from hesrpt.pickling import dump, load_harmless
-from hesrpt.storage.item_keys import create_keys
+from hesrpt.storage.earlier_items import create_keys
 from hesrpt.storage.journal_entries import FinishedItem
 from hesrpt.storage.results import compute_digest, hash_content
 
