@@ -26,9 +26,8 @@ import cloudpickle
 
 from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
-from hesrpt.scheduler.completions import DONE_BEFORE, FAILED, UNFINISHED
 from hesrpt.scheduler.driver import Driver, Watch
-from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.live_job import DONE_BEFORE, FAILED, UNFINISHED, LiveJob
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import StoredResult
 

@@ -53,7 +53,7 @@ from hesrpt.decisions.events import (
 from hesrpt.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.decisions.kinds import KindMemory, LearnedRun
 from hesrpt.decisions.retention import Retention
-from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
+from hesrpt.engines.engine import Engine, FinishedItems, Outcome, reserve
 from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.engines.gpu_variables import choose_gpu_variables
 from hesrpt.errors import InputError, StateError
@@ -217,7 +217,7 @@ class Driver:
 
         # When to do what.
         self._write_seconds = 0.0  # how long to wait after a write before the next one
-        self._written_at = self._gathered_at = -inf
+        self._written_at = self._gathered_until = -inf
         self._next_poll = self._next_progress = self._learned_at = 0.0
         self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
         self._look_at: float | None = None  # when to look because somebody asks for it
@@ -321,7 +321,7 @@ class Driver:
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             self._enter(jobs)
             self._arrivals.extend(job for job in jobs if not job.has_ended)
-            self.wake()
+            self.engine.wake()
             for job, error in problems.items():
                 self.cancel(job, JobEnd("impossible", error))  # whoever submitted it is not here
         return jobs
@@ -414,7 +414,7 @@ class Driver:
         """Do what a client asks for; return the answers once they are durable.
 
         Wait for at most ``timeout`` seconds. Requests whose answer is None then are in the journal,
-        and will be done. Raises a BusyError if the thread has not taken the requests by then.
+        and will be done. Raises a BusyError if the thread has not taken all of them by then.
         """
         questions = [_Question(request) for request in requests]
         with self.condition:
@@ -422,15 +422,12 @@ class Driver:
         self._look_for_requests()
         if not self.wait(lambda: all(each.answer for each in questions), timeout):
             with self.condition:
-                if left := [each for each in self._questions if each in questions]:
-                    self._questions = [each for each in self._questions if each not in left]
-                    raise BusyError("the scheduler is busy; try again in a moment")
-                self.condition.wait_for(lambda: not self._has_unkept(questions), timeout)
+                left = [each for each in self._questions if each in questions]
+                self._questions = [each for each in self._questions if each not in left]
+            # A step that has taken them ends soon, and writes those to the journal that take long.
+            if left or not self.wait(lambda: all(map(_is_kept, questions)), timeout):
+                raise BusyError("the scheduler is busy; try again in a moment")
         return [each.answer for each in questions]
-
-    def _has_unkept(self, questions: Sequence[_Question]) -> bool:
-        """Return whether one of these is neither answered nor in the journal."""
-        return any(each.answer is None and each.request.number <= 0 for each in questions)
 
     def stop_taking_requests(self) -> bool:
         """Take no more requests; return False if there is one that has not been answered."""
@@ -450,11 +447,6 @@ class Driver:
         """Send a message to the thread."""
         self.check_process()
         self._messages.append(message)
-        self.engine.wake()
-
-    def wake(self) -> None:
-        """Let the thread begin its next step."""
-        self.check_process()
         self.engine.wake()
 
     def _look_for_requests(self) -> None:
@@ -498,11 +490,6 @@ class Driver:
                 others.discard(watch)
                 if not others:
                     del self._watches[watch.job]
-
-    def count_watches(self) -> int:
-        """Return how many want to be woken."""
-        with self.condition:
-            return sum(map(len, self._watches.values()))
 
     def count_jobs(self) -> tuple[int, int]:
         """Return how many jobs have ever been added, and how often ended ones were retried."""
@@ -691,8 +678,12 @@ class Driver:
         if not outcomes and not has_messages and self._has_to_write():
             self._write()  # nothing has happened since the last step
             return
-        if has_messages and self.core.observed == 0:
-            self._gather_messages()
+        now = self.engine.now()
+        if has_messages and self.core.observed == 0 and now > self._gathered_until:
+            # Jobs that are submitted one after another arrive together. What their sources report
+            # at once is not worth waiting for.
+            self._gathered_until = now + _GATHER_PAUSE_SECONDS
+            time.sleep(_GATHER_SECONDS)
         messages = [self._messages.popleft() for _ in range(len(self._messages))]
         arrived = self._record_arrivals()
         questions, requests = list[Request](), list[Request]()
@@ -732,16 +723,6 @@ class Driver:
     def _has_to_write(self) -> bool:
         return self._has_unwritten and self.engine.now() >= self._find_writing_time()
 
-    def _gather_messages(self) -> None:
-        """Let jobs that are submitted one after another arrive together.
-
-        What their sources report at once is not worth waiting for.
-        """
-        now = self.engine.now()
-        if now - self._gathered_at > _GATHER_PAUSE_SECONDS:
-            self._gathered_at = now
-            time.sleep(_GATHER_SECONDS)
-
     def _react(
         self,
         outcomes: Sequence[Outcome | FinishedItems],
@@ -759,7 +740,10 @@ class Driver:
             events += self._open(job)
         for message in messages:
             events += message()
-        events += self._check_capacity()
+        servers, max_width = self.engine.capacity(), self.engine.widest_command()
+        if (servers, max_width) != (self.core.servers, self.core.max_width):
+            self._record_servers(servers)
+            events.append(CapacityChanged(self.now, servers, max_width))
         commands = self._carry_out(self.core.apply(*events))
         self._finish_jobs(self.now)
         for request, asked in self._find_jobs(requests):  # the core knows by now which have ended
@@ -784,13 +768,6 @@ class Driver:
             self._learned_at = self.now
             self._record_learned()
         self._outcomes += outcomes
-
-    def _check_capacity(self) -> list[Event]:
-        servers, max_width = self.engine.capacity(), self.engine.widest_command()
-        if (servers, max_width) == (self.core.servers, self.core.max_width):
-            return []
-        self._record_servers(servers)
-        return [CapacityChanged(self.now, servers, max_width)]
 
     # --- arrivals -------------------------------------------------------------------------------
 
@@ -1041,8 +1018,9 @@ class Driver:
             case Start():
                 logs = self._get_log_paths(job, command.items)
                 tasks = job.source.create_tasks(command.items, command.servers, logs)
-                if self.core.stock.totals:
-                    tasks = self._reserve(job, tasks, command.gpus)
+                if totals := self.core.stock.totals:  # it gets its own GPUs, and no others
+                    gpus = choose_gpu_variables(command.gpus, os.environ) if GPU in totals else {}
+                    tasks = reserve(tasks, gpus, holds_resources=bool(job.spec.resources))
                 job.durations = self.core.jobs[job.name].durations
                 self.engine.start(job.name, tasks, command.servers)
             case Stop():
@@ -1076,14 +1054,6 @@ class Driver:
             if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
                 mark_attempt(logs.get(item), item, None if attempts is None else attempts + 1)
         return logs
-
-    def _reserve(
-        self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
-    ) -> Mapping[int, Task]:
-        """Let tasks use the GPUs that they were given, and no others."""
-        has_gpus = GPU in self.core.stock.totals
-        variables = choose_gpu_variables(gpus, os.environ) if has_gpus else {}
-        return reserve(tasks, variables, holds_resources=bool(job.spec.resources))
 
     def _finish_jobs(self, now: float) -> None:
         """End the jobs whose end was decided, and of which nothing runs any more.
@@ -1565,6 +1535,10 @@ class Driver:
     def _forget_holdings(self, numbers: Collection[int]) -> None:
         """Forget in memory which servers some jobs held."""
         self.holdings = [each for each in self.holdings if each.job not in numbers]
+
+
+def _is_kept(question: _Question) -> bool:
+    return question.answer is not None or question.request.number > 0
 
 
 def _read_calibration(text: str) -> Calibration:

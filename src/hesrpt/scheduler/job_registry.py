@@ -247,23 +247,12 @@ class JobRegistry:
 
 def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
     """Return why a job can never start on an engine, or None."""
-    return _check_width(spec, engine) or _check_resources(spec, engine)
-
-
-def _check_width(spec: JobSpec, engine: Engine) -> str | None:
-    """Return why a job can never start, if it needs more servers than there can be."""
-    most = engine.max_capacity()
+    most, totals = engine.max_capacity(), engine.resource_totals()
     need = f"it needs at least {format_count(spec.min_servers, 'server')}"
     if spec.min_servers > most:
         return f"{need}, but there are only {most:g}"
     if not spec.is_bag and spec.min_servers > engine.max_command_width():
         return f"{need}, but a command can have only {engine.max_command_width():g} here"
-    return None
-
-
-def _check_resources(spec: JobSpec, engine: Engine) -> str | None:
-    """Return why a job can never start, if an item needs more of a resource than there is."""
-    totals = engine.resource_totals()
     for kind, amount in spec.resources.items():
         if kind not in totals:
             return (
