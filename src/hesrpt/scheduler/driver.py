@@ -689,10 +689,11 @@ class Driver:
         questions, requests = list[Request](), list[Request]()
         if self._is_time_to_look(bool(arrived)):
             arrived += self._add_client_jobs()
-            questions, requests = self._take_questions(), self._read_requests()
+            requests = self._read_requests()
             if added := self._record_arrivals():  # by requests of other processes
                 arrived += added
                 requests = self._read_requests() if self._has_job_requests else requests
+            questions = self._take_questions()  # which are answered before the next write
         with self.condition:
             self._react(outcomes, arrived, messages, [*questions, *requests])
         self._record_progress()
@@ -825,23 +826,23 @@ class Driver:
                 others = "; no job was added" if len(client.specs) > 1 else ""
                 client.reply(ImpossibleJobError(refusal + others))
                 del new[client]
-            jobs = [job for batch in new.values() for job in batch]
-            try:
-                self.check_open()
-                self._registry.register(jobs)
-                with self.condition:
-                    self._record_learned()
-                    for job in jobs:
-                        job.items = job.spec.items
-                        self._prepare(job)
-                changes = Changes(jobs=[job.to_record() for job in jobs], is_durable=True)
-                for client, batch in new.items():
+            if not (jobs := [job for batch in new.values() for job in batch]):
+                return []
+            self._registry.register(jobs)
+            with self.condition:
+                self._record_learned()
+                for job in jobs:
+                    job.items = job.spec.items
+                    self._prepare(job)
+            changes = Changes(jobs=[job.to_record() for job in jobs], is_durable=True)
+            for client, batch in new.items():
+                if client.key:
                     numbers = [job.number for job in batch]
-                    if client.key:
-                        key = SubmissionKey(client.key, client.digest, numbers, client.time)
-                        changes.keys.append(key)
+                    key = SubmissionKey(client.key, client.digest, numbers, client.time)
+                    changes.keys.append(key)
+            try:
                 self.journal.write(changes)
-            except InputError as error:  # the disk is full, for instance: nothing was written
+            except StateError as error:  # the disk is full, for instance: nothing was written
                 self._registry.withdraw(jobs)
                 for client in new:
                     client.reply(error)
@@ -1267,7 +1268,7 @@ class Driver:
         answer = Answer(request.number, is_refused, text)
         if (question := self._asked.pop(request.number, None)) is not None:
             self._answered.append((question, answer))
-            self._changes.is_durable = True
+            self._changes.is_durable = self._changes.is_durable or not is_refused
         if request.number > 0:
             self._changes.answers.append(answer)
 
