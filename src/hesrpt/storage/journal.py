@@ -58,7 +58,7 @@ from hesrpt.storage.state_directory import (
     lock_directory,
 )
 
-# --- jobs, and the failed attempts of their items -------------------------------------------------
+# --- statements about jobs and finished items -----------------------------------------------------
 
 _JOB_COLUMNS = "number, spec, fingerprint, items, size, p, arrived, ended, outcome"
 _SELECT_RECORDS = f"""
@@ -91,129 +91,9 @@ WHERE job = ? AND round = ? AND is_last = 1 ORDER BY position
 """
 
 
-class JobTable:
-    """All jobs of a run."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def write(self, connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
-        """Add jobs, or change their records."""
-        rows = (
-            (
-                record.name,
-                record.number,
-                record.spec.to_json(),
-                record.fingerprint,
-                record.items,
-                record.size,
-                _get_power(record.speedup),
-                record.arrived,
-                record.ended,
-                None if record.end is None else record.end.to_json(),
-            )
-            for record in records
-        )
-        connection.executemany(_WRITE_JOB, rows)
-
-    def read_last_number(self) -> int:
-        """Return the highest number that a job has ever had; 0 before the first job."""
-        query = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs' UNION SELECT number FROM jobs"
-        return max((number for (number,) in self._database.iterate(query)), default=0)
-
-    def read_records(self) -> list[JobRecord]:
-        """Return all jobs in order of arrival."""
-        return [self._create_record(row) for row in self._database.select(_SELECT_RECORDS)]
-
-    def read_record(self, number: int) -> JobRecord:
-        """Return a job without the numbers of its finished items and failures."""
-        for row in self._database.select(_SELECT_RECORD, number):
-            return self._create_record(row)
-        raise StateError(f"{self._database.path}: job number {number} was removed")
-
-    def _create_record(self, row: Sequence[Any]) -> JobRecord:
-        number, spec, fingerprint, items, size, p, arrived, ended, outcome, *counts = row
-        done, item_seconds, failures = counts
-        with self._database.parsing(f"job number {number}"):
-            return JobRecord(
-                spec=JobSpec.from_json(spec),
-                number=number,
-                fingerprint=fingerprint,
-                arrived=arrived,
-                ended=ended,
-                end=None if outcome is None else JobEnd.from_json(outcome),
-                items=items,
-                done=done,
-                failures=failures,
-                item_seconds=item_seconds,
-                size=size,
-                speedup=None if p is None else PowerLaw(p),
-            )
-
-    def read_ends(self) -> list[JobEndEntry]:
-        """Return when jobs have ended, without reading anything else."""
-        rows = self._database.select("SELECT number, name, ended, spec FROM jobs ORDER BY number")
-        return [
-            JobEndEntry(number, name, ended, json.loads(spec)["after"] if ended is None else ())
-            for number, name, ended, spec in rows
-        ]
-
-    def remove(self, connection: sqlite3.Connection, number: int) -> None:
-        """Remove a job with all that belongs to it, but not its items."""
-        connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
-        for table in ("failures", "holdings", "hooks"):
-            connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
-
-    def reopen(self, connection: sqlite3.Connection, number: int) -> None:
-        """Let the next resume continue a job that has ended."""
-        self.write(connection, [self.read_record(number).reopen()])
-
-    # --- failed attempts ------------------------------------------------------------------------
-
-    def write_attempts(
-        self, connection: sqlite3.Connection, attempts: Iterable[FailedAttempt]
-    ) -> None:
-        """Add failed attempts of items."""
-        rows = (
-            (
-                *(job, time, round_, is_last),
-                failure.item,
-                failure.attempts,
-                failure.value,
-                failure.error,
-                failure.traceback,
-                failure.pickled_exception,
-            )
-            for job, time, round_, is_last, failure in attempts
-        )
-        connection.executemany(_WRITE_ATTEMPT, rows)
-
-    def remove_attempts(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        """Remove the failed attempts of jobs."""
-        rows = [(number,) for number in numbers]
-        connection.executemany("DELETE FROM failures WHERE job = ?", rows)
-
-    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
-        """Return the items of a job that have failed, in the order of the items."""
-        rows = self._database.iterate(_SELECT_FAILURES, record.number, record.spec.round)
-        return [
-            ItemFailure(
-                item=position,
-                attempts=attempts,
-                value=value,
-                error=error,
-                traceback=traceback,
-                pickled_exception=exception,
-            )
-            for position, attempts, value, error, traceback, exception in rows
-        ]
-
-
 def _get_power(speedup: Speedup | None) -> float | None:
     return speedup.p if isinstance(speedup, PowerLaw) else None
 
-
-# --- finished items, and their results, which are checked when they are read ----------------------
 
 _WRITE_ITEM = """
 INSERT OR REPLACE INTO items (job, key, position, seconds, ended, digest, result)
@@ -230,202 +110,6 @@ _LOG = logging.getLogger("hesrpt")
 
 #: The job, key, position, seconds, end, digest and result of an item.
 ItemRow: TypeAlias = tuple[int, bytes, int, float, float, bytes, bytes | None]
-
-
-class ItemTable:
-    """The finished items of all jobs."""
-
-    def __init__(self, database: Database, jobs: JobTable, directory: Path) -> None:
-        self._database, self._jobs, self.files = database, jobs, ResultFiles(directory)
-
-    # --- writing --------------------------------------------------------------------------------
-
-    def create_rows(self, items: Iterable[FinishedItem]) -> list[ItemRow]:
-        """Write large results to files; return the rows of the items."""
-        rows: list[ItemRow] = []
-        for job, key, position, seconds, ended, result in items:
-            if len(result) > MAX_BYTES_IN_DATABASE:
-                digest = hash_content(result)
-                self.files.write(get_result_name(job, key, digest), result)
-                rows.append((job, key, position, seconds, ended, digest, None))
-            else:
-                digest = compute_digest(job, key, result)
-                rows.append((job, key, position, seconds, ended, digest, result))
-        return rows
-
-    def write(
-        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[ItemRow]
-    ) -> list[str]:
-        """Write the changes of items; return the names of the result files to remove."""
-        unused = []
-        for job in changes.jobs_to_redo:
-            unused += _find_files(connection, "job = ?", (job,))
-            connection.execute("DELETE FROM items WHERE job = ?", (job,))
-        connection.executemany(
-            "UPDATE items SET position = ? WHERE job = ? AND key = ?",
-            [(position, job, key) for job, key, position in changes.moved_items],
-        )
-        connection.executemany(_WRITE_ITEM, rows)
-        return unused
-
-    def measure_results(self) -> dict[int, int]:
-        """Return how many bytes the results of each job take, by the numbers of the jobs."""
-        query = "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
-        sizes: dict[int, int] = dict(self._database.iterate(query))
-        for name, size in self.files.list_sizes():
-            number, _, _ = name.partition("-")
-            if number.isdecimal():
-                sizes[int(number)] = sizes.get(int(number), 0) + size
-        return sizes
-
-    def remove_some(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
-        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
-        keys = [
-            key
-            for (key,) in connection.execute(
-                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
-            )
-        ]
-        unused: list[str] = []
-        for key in keys:
-            unused += _find_files(connection, "job = ? AND key = ?", (job, key))
-        connection.executemany(
-            "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
-        )
-        return unused
-
-    def has_items(self, connection: sqlite3.Connection, job: int) -> bool:
-        """Return whether there are items of a job."""
-        query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
-        return connection.execute(query, (job,)).fetchone() is not None
-
-    def remove_orphans(self) -> None:
-        """Remove the items of jobs that were removed."""
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
-
-    def remove_orphaned_files(self) -> None:
-        """Remove the result files that belong to no item: their scheduler was interrupted."""
-        query = "SELECT job, key, digest FROM items WHERE result IS NULL"
-        self.files.keep_only({get_result_name(*row) for row in self._database.iterate(query)})
-
-    # --- reading --------------------------------------------------------------------------------
-
-    def read_positions(self, number: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys and positions of the finished items of a job.
-
-        Discard those whose result files are missing, so that they are done again.
-        """
-        without_file: dict[bytes, int] = {}
-        query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
-        for key, position, digest, in_file in self._database.iterate(query, number):
-            if in_file and not self.files.get_path(get_result_name(number, key, digest)).exists():
-                without_file[key] = position
-            else:
-                yield key, position
-        if without_file:
-            name = self._jobs.read_record(number).name
-            for position in without_file.values():
-                message = (
-                    "hesrpt: %s: missing file of item %s of job %r; the item will be done again"
-                )
-                _LOG.warning(message, self._database.path, position, name)
-            self._discard(number, list(without_file))
-
-    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
-        """Yield the positions of the finished items that a job still has.
-
-        With each comes where it was when it was done.
-        """
-        query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
-        for key, position in self._database.iterate(query, number):
-            yield position, parse_key(key)
-
-    def read_timings(
-        self, number: int, positions: range = ALL_POSITIONS
-    ) -> Iterator[tuple[int, float, float]]:
-        """Yield the positions of the finished items of a job, their seconds, and their ends."""
-        query = (
-            "SELECT position, seconds, ended FROM items "
-            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
-        )
-        return iter(self._database.select(query, number, positions.start, positions.stop))
-
-    def read_results(
-        self, number: int, run: int, earlier: range, positions: Iterable[int]
-    ) -> list[StoredResult]:
-        """Return the results of items at some positions, which were done in a run.
-
-        They were at consecutive ``earlier`` positions then. Raise an error if a result is damaged
-        or missing, and let the next resume do its item again.
-        """
-        query = (
-            "SELECT position, key, digest, result IS NULL, "
-            f"CASE WHEN LENGTH(result) <= {_MAX_READ_BYTES} THEN result END "
-            "FROM items WHERE job = ? AND key >= ? AND key < ?"
-        )
-        keys = create_key_range(run, earlier)
-        rows = {row[0]: row for row in self._database.select(query, number, *keys)}
-        results = []
-        for position, place in zip(positions, earlier, strict=True):
-            if (row := rows.get(position)) is None:
-                raise self._create_error(number, [], position, "has no result")
-            _, key, digest, is_in_file, result = row
-            if parse_key(key).position != place:
-                raise self._create_error(number, [key], position, "has a damaged entry")
-            stored = StoredResult(position, key, digest, result, bool(is_in_file))
-            if result is not None:
-                self._check_result(number, stored, result)
-            results.append(stored)
-        return results
-
-    def _check_result(self, number: int, stored: StoredResult, result: Any) -> bytes:
-        """Return a result that was read; raise an error if it is damaged."""
-        if type(result) is bytes and stored.digest == compute_digest(number, stored.key, result):
-            return result
-        raise self._create_error(number, [stored.key], stored.position, "has a damaged result")
-
-    def load(self, number: int, stored: StoredResult) -> bytes:
-        """Return a result, from its file if it is very large."""
-        if stored.pickled is not None:
-            return stored.pickled
-        if not stored.is_in_file:
-            query = "SELECT result FROM items WHERE job = ? AND key = ?"
-            for (result,) in self._database.select(query, number, stored.key):
-                return self._check_result(number, stored, result)
-            raise self._create_error(number, [], stored.position, "has no result")
-        file = get_result_name(number, stored.key, stored.digest)
-        content = self.files.read(file)
-        if content is not None and hash_content(content) == stored.digest:
-            return content
-        name = self._jobs.read_record(number).name
-        self._discard(number, [stored.key])
-        raise StateError(
-            f"{self.files.get_path(file)}: the result of item {stored.position} of job {name!r} is "
-            f"{'missing' if content is None else 'damaged'}; resume the run to do the item again"
-        )
-
-    def _create_error(
-        self, number: int, keys: Sequence[bytes], position: int, problem: str
-    ) -> StateError:
-        """Discard damaged entries of a job; return the error that says so."""
-        name = self._jobs.read_record(number).name
-        self._discard(number, keys)
-        return StateError(
-            f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
-            "do the item again"
-        )
-
-    def _discard(self, number: int, keys: Sequence[bytes]) -> None:
-        """Remove items with some keys, and let the next resume do them again."""
-        unused: list[str] = []
-        # If this fails, the damage is what the caller has to know about.
-        with suppress(StateError), self._database.transaction(durable=True) as connection:
-            for key in keys:
-                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
-                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
-            self._jobs.reopen(connection, number)
-        self.files.remove(unused)
 
 
 def _find_files(
@@ -627,6 +311,8 @@ class HookTable:
         return max((number for (number,) in self._database.select(query)), default=0)
 
 
+# --- the journal ----------------------------------------------------------------------------------
+
 # How many items of a job to remove in one transaction.
 _REMOVAL_BATCH = 500
 
@@ -638,8 +324,7 @@ class Journal:
         self.directory, self._lock = directory, lock
         self.last_time = 0.0  # the last recorded time, when the journal was opened to continue it
         self._database = Database(directory)
-        self._jobs = JobTable(self._database)
-        self._items = ItemTable(self._database, self._jobs, directory)
+        self._files = ResultFiles(directory)
         self.requests = RequestTable(self._database)
         self.hooks = HookTable(self._database)
 
@@ -694,8 +379,8 @@ class Journal:
 
     def _prepare_to_resume(self) -> None:
         self._database.check()
-        self._items.remove_orphans()
-        self._items.remove_orphaned_files()
+        self._remove_orphans()
+        self._remove_orphaned_files()
         self.requests.reset()
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
@@ -740,13 +425,13 @@ class Journal:
         if not changes:
             return
         self._check_lock()
-        rows = self._items.create_rows(changes.finished_items)
+        rows = self._create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
         with self._database.transaction(durable=ends_job or changes.is_durable) as connection:
-            unused_files = self._items.write(connection, changes, rows)
-            self._jobs.write(connection, changes.jobs)
-            self._jobs.remove_attempts(connection, changes.jobs_to_redo)
-            self._jobs.write_attempts(connection, changes.failed_attempts)
+            unused_files = self._write_items(connection, changes, rows)
+            self._write_jobs(connection, changes.jobs)
+            self._remove_attempts(connection, changes.jobs_to_redo)
+            self._write_attempts(connection, changes.failed_attempts)
             self.requests.answer(connection, changes.answers)
             self.requests.write_keys(connection, changes.keys)
             self.hooks.write(connection, changes.hooks)
@@ -762,7 +447,7 @@ class Journal:
             )
             for name, value in changes.values.items():
                 write_value(connection, name, value)
-        self._items.files.remove(unused_files)
+        self._files.remove(unused_files)
         self._check_lock()  # what is reported as written must be in files that still exist
 
     def remove_job(self, number: int) -> bool:
@@ -771,11 +456,11 @@ class Journal:
         If that is not finished, the next resume finishes it.
         """
         with self._database.transaction() as connection:
-            self._jobs.remove(connection, number)
-            unused_files = self._items.remove_some(connection, number, _REMOVAL_BATCH)
+            self._remove_rows(connection, number)
+            unused_files = self._remove_items(connection, number, _REMOVAL_BATCH)
             write_value(connection, "were_jobs_removed", 1)
-            is_gone = not self._items.has_items(connection, number)
-        self._items.files.remove(unused_files)
+            is_gone = not self._has_items(connection, number)
+        self._files.remove(unused_files)
         return is_gone
 
     def _check_lock(self) -> None:
@@ -795,26 +480,6 @@ class Journal:
                 return parse(value)
         return default
 
-    def read_records(self) -> list[JobRecord]:
-        """Return all jobs in order of arrival."""
-        return self._jobs.read_records()
-
-    def read_ends(self) -> list[JobEndEntry]:
-        """Return when jobs have ended, which is quick."""
-        return self._jobs.read_ends()
-
-    def measure_results(self) -> dict[int, int]:
-        """Return how many bytes the results of each job take, by the numbers of the jobs."""
-        return self._items.measure_results()
-
-    def read_last_number(self) -> int:
-        """Return the highest number that a job has ever had; 0 before the first job."""
-        return self._jobs.read_last_number()
-
-    def read_record(self, number: int) -> JobRecord:
-        """Return a job without the numbers of its finished items and failures, which is quick."""
-        return self._jobs.read_record(number)
-
     def get_record(self, job: str) -> JobRecord:
         """Return the record of a job."""
         records = self.read_records()
@@ -823,34 +488,6 @@ class Journal:
                 return record
         names = describe_names((record.name for record in records), job)
         raise InputError(f"there is no job {job!r} in {self.directory}; {names}")
-
-    def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the finished items of a job: their keys and positions."""
-        return self._items.read_positions(number)
-
-    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
-        """Yield the positions of the finished items that a job still has, and where they were."""
-        return self._items.read_places(number)
-
-    def read_timings(
-        self, number: int, positions: range = ALL_POSITIONS
-    ) -> Iterator[tuple[int, float, float]]:
-        """Yield the positions of the finished items of a job, their seconds, and their ends."""
-        return self._items.read_timings(number, positions)
-
-    def read_results(
-        self, number: int, run: int, earlier: range, positions: Iterable[int]
-    ) -> list[StoredResult]:
-        """Return the results of items that were done in a run, at ``earlier`` positions then."""
-        return self._items.read_results(number, run, earlier, positions)
-
-    def load(self, number: int, stored: StoredResult) -> bytes:
-        """Return a result, from its file if it is large."""
-        return self._items.load(number, stored)
-
-    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
-        """Return the items of a job that have failed, in the order of the items."""
-        return self._jobs.read_failures(record)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""
@@ -876,3 +513,302 @@ class Journal:
     def is_running(self) -> bool:
         """Whether a scheduler is running on the directory."""
         return is_locked(self.directory)
+
+    # --- jobs, and the failed attempts of their items ---------------------------------------------
+
+    def _write_jobs(self, connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
+        """Add jobs, or change their records."""
+        rows = (
+            (
+                record.name,
+                record.number,
+                record.spec.to_json(),
+                record.fingerprint,
+                record.items,
+                record.size,
+                _get_power(record.speedup),
+                record.arrived,
+                record.ended,
+                None if record.end is None else record.end.to_json(),
+            )
+            for record in records
+        )
+        connection.executemany(_WRITE_JOB, rows)
+
+    def read_last_number(self) -> int:
+        """Return the highest number that a job has ever had; 0 before the first job."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs' UNION SELECT number FROM jobs"
+        return max((number for (number,) in self._database.iterate(query)), default=0)
+
+    def read_records(self) -> list[JobRecord]:
+        """Return all jobs in order of arrival."""
+        return [self._create_record(row) for row in self._database.select(_SELECT_RECORDS)]
+
+    def read_record(self, number: int) -> JobRecord:
+        """Return a job without the numbers of its finished items and failures."""
+        for row in self._database.select(_SELECT_RECORD, number):
+            return self._create_record(row)
+        raise StateError(f"{self._database.path}: job number {number} was removed")
+
+    def _create_record(self, row: Sequence[Any]) -> JobRecord:
+        number, spec, fingerprint, items, size, p, arrived, ended, outcome, *counts = row
+        done, item_seconds, failures = counts
+        with self._database.parsing(f"job number {number}"):
+            return JobRecord(
+                spec=JobSpec.from_json(spec),
+                number=number,
+                fingerprint=fingerprint,
+                arrived=arrived,
+                ended=ended,
+                end=None if outcome is None else JobEnd.from_json(outcome),
+                items=items,
+                done=done,
+                failures=failures,
+                item_seconds=item_seconds,
+                size=size,
+                speedup=None if p is None else PowerLaw(p),
+            )
+
+    def read_ends(self) -> list[JobEndEntry]:
+        """Return when jobs have ended, without reading anything else."""
+        rows = self._database.select("SELECT number, name, ended, spec FROM jobs ORDER BY number")
+        return [
+            JobEndEntry(number, name, ended, json.loads(spec)["after"] if ended is None else ())
+            for number, name, ended, spec in rows
+        ]
+
+    def _remove_rows(self, connection: sqlite3.Connection, number: int) -> None:
+        """Remove a job with all that belongs to it, but not its items."""
+        connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
+        for table in ("failures", "holdings", "hooks"):
+            connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
+
+    def _reopen(self, connection: sqlite3.Connection, number: int) -> None:
+        """Let the next resume continue a job that has ended."""
+        self._write_jobs(connection, [self.read_record(number).reopen()])
+
+    def _write_attempts(
+        self, connection: sqlite3.Connection, attempts: Iterable[FailedAttempt]
+    ) -> None:
+        """Add failed attempts of items."""
+        rows = (
+            (
+                *(job, time, round_, is_last),
+                failure.item,
+                failure.attempts,
+                failure.value,
+                failure.error,
+                failure.traceback,
+                failure.pickled_exception,
+            )
+            for job, time, round_, is_last, failure in attempts
+        )
+        connection.executemany(_WRITE_ATTEMPT, rows)
+
+    def _remove_attempts(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+        """Remove the failed attempts of jobs."""
+        rows = [(number,) for number in numbers]
+        connection.executemany("DELETE FROM failures WHERE job = ?", rows)
+
+    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
+        """Return the items of a job that have failed, in the order of the items."""
+        rows = self._database.iterate(_SELECT_FAILURES, record.number, record.spec.round)
+        return [
+            ItemFailure(
+                item=position,
+                attempts=attempts,
+                value=value,
+                error=error,
+                traceback=traceback,
+                pickled_exception=exception,
+            )
+            for position, attempts, value, error, traceback, exception in rows
+        ]
+
+    # --- finished items, and their results, which are checked when they are read ------------------
+
+    def _create_rows(self, items: Iterable[FinishedItem]) -> list[ItemRow]:
+        """Write large results to files; return the rows of the items."""
+        rows: list[ItemRow] = []
+        for job, key, position, seconds, ended, result in items:
+            if len(result) > MAX_BYTES_IN_DATABASE:
+                digest = hash_content(result)
+                self._files.write(get_result_name(job, key, digest), result)
+                rows.append((job, key, position, seconds, ended, digest, None))
+            else:
+                digest = compute_digest(job, key, result)
+                rows.append((job, key, position, seconds, ended, digest, result))
+        return rows
+
+    def _write_items(
+        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[ItemRow]
+    ) -> list[str]:
+        """Write the changes of items; return the names of the result files to remove."""
+        unused = []
+        for job in changes.jobs_to_redo:
+            unused += _find_files(connection, "job = ?", (job,))
+            connection.execute("DELETE FROM items WHERE job = ?", (job,))
+        connection.executemany(
+            "UPDATE items SET position = ? WHERE job = ? AND key = ?",
+            [(position, job, key) for job, key, position in changes.moved_items],
+        )
+        connection.executemany(_WRITE_ITEM, rows)
+        return unused
+
+    def measure_results(self) -> dict[int, int]:
+        """Return how many bytes the results of each job take, by the numbers of the jobs."""
+        query = "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
+        sizes: dict[int, int] = dict(self._database.iterate(query))
+        for name, size in self._files.list_sizes():
+            number, _, _ = name.partition("-")
+            if number.isdecimal():
+                sizes[int(number)] = sizes.get(int(number), 0) + size
+        return sizes
+
+    def _remove_items(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
+        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
+        keys = [
+            key
+            for (key,) in connection.execute(
+                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
+            )
+        ]
+        unused: list[str] = []
+        for key in keys:
+            unused += _find_files(connection, "job = ? AND key = ?", (job, key))
+        connection.executemany(
+            "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
+        )
+        return unused
+
+    def _has_items(self, connection: sqlite3.Connection, job: int) -> bool:
+        """Return whether there are items of a job."""
+        query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
+        return connection.execute(query, (job,)).fetchone() is not None
+
+    def _remove_orphans(self) -> None:
+        """Remove the items of jobs that were removed."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
+
+    def _remove_orphaned_files(self) -> None:
+        """Remove the result files that belong to no item: their scheduler was interrupted."""
+        query = "SELECT job, key, digest FROM items WHERE result IS NULL"
+        self._files.keep_only({get_result_name(*row) for row in self._database.iterate(query)})
+
+    def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and positions of the finished items of a job.
+
+        Discard those whose result files are missing, so that they are done again.
+        """
+        without_file: dict[bytes, int] = {}
+        query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
+        for key, position, digest, in_file in self._database.iterate(query, number):
+            if in_file and not self._files.get_path(get_result_name(number, key, digest)).exists():
+                without_file[key] = position
+            else:
+                yield key, position
+        if without_file:
+            name = self.read_record(number).name
+            for position in without_file.values():
+                message = (
+                    "hesrpt: %s: missing file of item %s of job %r; the item will be done again"
+                )
+                _LOG.warning(message, self._database.path, position, name)
+            self._discard(number, list(without_file))
+
+    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
+        """Yield the positions of the finished items that a job still has.
+
+        With each comes where it was when it was done.
+        """
+        query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
+        for key, position in self._database.iterate(query, number):
+            yield position, parse_key(key)
+
+    def read_timings(
+        self, number: int, positions: range = ALL_POSITIONS
+    ) -> Iterator[tuple[int, float, float]]:
+        """Yield the positions of the finished items of a job, their seconds, and their ends."""
+        query = (
+            "SELECT position, seconds, ended FROM items "
+            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
+        )
+        return iter(self._database.select(query, number, positions.start, positions.stop))
+
+    def read_results(
+        self, number: int, run: int, earlier: range, positions: Iterable[int]
+    ) -> list[StoredResult]:
+        """Return the results of items at some positions, which were done in a run.
+
+        They were at consecutive ``earlier`` positions then. Raise an error if a result is damaged
+        or missing, and let the next resume do its item again.
+        """
+        query = (
+            "SELECT position, key, digest, result IS NULL, "
+            f"CASE WHEN LENGTH(result) <= {_MAX_READ_BYTES} THEN result END "
+            "FROM items WHERE job = ? AND key >= ? AND key < ?"
+        )
+        keys = create_key_range(run, earlier)
+        rows = {row[0]: row for row in self._database.select(query, number, *keys)}
+        results = []
+        for position, place in zip(positions, earlier, strict=True):
+            if (row := rows.get(position)) is None:
+                raise self._create_error(number, [], position, "has no result")
+            _, key, digest, is_in_file, result = row
+            if parse_key(key).position != place:
+                raise self._create_error(number, [key], position, "has a damaged entry")
+            stored = StoredResult(position, key, digest, result, bool(is_in_file))
+            if result is not None:
+                self._check_result(number, stored, result)
+            results.append(stored)
+        return results
+
+    def _check_result(self, number: int, stored: StoredResult, result: Any) -> bytes:
+        """Return a result that was read; raise an error if it is damaged."""
+        if type(result) is bytes and stored.digest == compute_digest(number, stored.key, result):
+            return result
+        raise self._create_error(number, [stored.key], stored.position, "has a damaged result")
+
+    def load(self, number: int, stored: StoredResult) -> bytes:
+        """Return a result, from its file if it is very large."""
+        if stored.pickled is not None:
+            return stored.pickled
+        if not stored.is_in_file:
+            query = "SELECT result FROM items WHERE job = ? AND key = ?"
+            for (result,) in self._database.select(query, number, stored.key):
+                return self._check_result(number, stored, result)
+            raise self._create_error(number, [], stored.position, "has no result")
+        file = get_result_name(number, stored.key, stored.digest)
+        content = self._files.read(file)
+        if content is not None and hash_content(content) == stored.digest:
+            return content
+        name = self.read_record(number).name
+        self._discard(number, [stored.key])
+        problem = "missing" if content is None else "damaged"
+        raise StateError(
+            f"{self._files.get_path(file)}: the result of item {stored.position} of job {name!r} "
+            f"is {problem}; resume the run to do the item again"
+        )
+
+    def _create_error(
+        self, number: int, keys: Sequence[bytes], position: int, problem: str
+    ) -> StateError:
+        """Discard damaged entries of a job; return the error that says so."""
+        name = self.read_record(number).name
+        self._discard(number, keys)
+        return StateError(
+            f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
+            "do the item again"
+        )
+
+    def _discard(self, number: int, keys: Sequence[bytes]) -> None:
+        """Remove items with some keys, and let the next resume do them again."""
+        unused: list[str] = []
+        # If this fails, the damage is what the caller has to know about.
+        with suppress(StateError), self._database.transaction(durable=True) as connection:
+            for key in keys:
+                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
+                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
+            self._reopen(connection, number)
+        self._files.remove(unused)
