@@ -23,8 +23,8 @@ from hesrpt.pool.batch_run import RunOptions, run_jobs
 from hesrpt.reports.inspection import read_report
 from hesrpt.service.client import ServiceError
 from hesrpt.service.job_requests import read_jobs
+from hesrpt.storage.journal import RequestTable
 from hesrpt.storage.journal_entries import Request
-from hesrpt.storage.journal_requests import RequestTable
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

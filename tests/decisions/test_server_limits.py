@@ -18,8 +18,8 @@ from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.pool.batch_run import RunOptions, run_jobs
+from hesrpt.scheduler.decision_log import WaitingWarner
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.waiting_warnings import WaitingWarner
 
 BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
     ({"servers": 0}, "servers must be a whole number from 1 to 1,000,000, got 0"),

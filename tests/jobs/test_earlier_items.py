@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hesrpt.jobs.fingerprints import fingerprint_item
-from hesrpt.storage.earlier_items import EarlierItems, Matches
-from hesrpt.storage.item_keys import create_key, parse_key
+from hesrpt.storage.earlier_items import EarlierItems, Matches, create_key, parse_key
 from hesrpt.storage.journal_entries import NO_POSITION
 from hesrpt.storage.logs import LogName
 

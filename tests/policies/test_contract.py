@@ -24,7 +24,6 @@ from hesrpt.policies import (
     list_malleable_policies,
 )
 from hesrpt.policies.registry import get_title
-from hesrpt.pool import driver_setup
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 
@@ -199,7 +198,7 @@ def test_pool(name: str) -> None:
 def test_pool_refuses_rigid_disciplines_before_it_starts_anything(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_setup, "create_engine", lambda *_: pytest.fail("engine created"))
+    monkeypatch.setattr("hesrpt.pool.pool.create_engine", lambda *_: pytest.fail("engine created"))
     with pytest.raises(InputError, match=f"policy {name} {REASON}"):
         Pool(policy=name, state=tmp_path / "state")
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +219,7 @@ command = "echo"
 @pytest.mark.parametrize("name", POLICIES)
 def test_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``hesrpt run``, with an engine that only pretends to run the commands."""
-    monkeypatch.setattr(driver_setup, "create_engine", lambda *_: FakeEngine(4))
+    monkeypatch.setattr("hesrpt.pool.pool.create_engine", lambda *_: FakeEngine(4))
     (tmp_path / "jobs.toml").write_text(JOBS_FILE)
     state = tmp_path / "state"
     result = CliRunner().invoke(

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
 from hesrpt.engines.fake import FakeEngine
-from hesrpt.scheduler import live_run
+from hesrpt.scheduler import driver as driver_module
 from hesrpt.storage.journal_entries import WHOLE_POOL
 
 MEGABYTE = 2**20
@@ -276,8 +276,8 @@ def test_endless_items_are_no_longer_read_once_the_pool_is_dropped() -> None:
 
 
 def test_pool_that_runs_for_weeks_forgets_old_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_run, "_REMEMBERED", 20)
-    monkeypatch.setattr(live_run, "_FORGOTTEN_AT_ONCE", 5)
+    monkeypatch.setattr(driver_module, "_REMEMBERED", 20)
+    monkeypatch.setattr(driver_module, "_FORGOTTEN_AT_ONCE", 5)
     with Pool(1) as pool:
         held = pool.map(abs, [-1], name="held")
         pool.map(abs, [-2], name="unread")
@@ -298,5 +298,5 @@ def test_pool_that_runs_for_weeks_forgets_old_jobs(monkeypatch: pytest.MonkeyPat
         driver = pool._driver
         assert len(driver.core.retriable_jobs) <= 3
         numbers = {job._live.number for job in jobs}
-        assert {each.job for each in driver.recorder.holdings} <= numbers | {WHOLE_POOL}
+        assert {each.job for each in driver.holdings} <= numbers | {WHOLE_POOL}
         assert len(pool.schedule.completion_times) == len(jobs)

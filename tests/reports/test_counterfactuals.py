@@ -25,10 +25,10 @@ from hesrpt.reports.counterfactuals import (
     read_recent_history,
 )
 from hesrpt.reports.inspection import read_report
-from hesrpt.scheduler import live_run
+from hesrpt.reports.run_history import RunHistory
+from hesrpt.scheduler import driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs
-from hesrpt.scheduler.run_history import RunHistory
 from hesrpt.storage.journal_entries import JobRecord, RequestKind
 
 SECONDS = {"large": 5.0, "medium": 4.0, "small": 3.0}
@@ -147,7 +147,7 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (counterfactuals, live_run):
+    for module in (counterfactuals, driver):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])

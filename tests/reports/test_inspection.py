@@ -11,8 +11,7 @@ from support.stepping import KillSwitch, SteppedEngine, finish
 from hesrpt import InputError, Pool
 from hesrpt.display.overview import describe_job
 from hesrpt.reports.inspection import list_logs, read_status
-from hesrpt.scheduler.recorder import Recorder
-from hesrpt.storage.run_progress import RunProgress
+from hesrpt.storage.journal_entries import RunProgress
 
 
 def print_odd(x: int) -> None:
@@ -115,13 +114,13 @@ def test_progress_is_written_at_most_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[float] = []
-    record = Recorder.record_progress
+    write = RunProgress.to_json
 
-    def note(recorder: Recorder, progress: RunProgress) -> None:
+    def note(progress: RunProgress) -> str:
         written.append(progress.time)
-        record(recorder, progress)
+        return write(progress)
 
-    monkeypatch.setattr(Recorder, "record_progress", note)
+    monkeypatch.setattr(RunProgress, "to_json", note)
     engine = SteppedEngine(2, KillSwitch())
     pool = Pool(state=tmp_path / "s", engine=engine)
     try:

@@ -193,7 +193,7 @@ def test_request_waits_for_a_job_that_is_on_its_way(
     pool, engine = create(state=state, resume=True)
     (job,) = pool.add_jobs([create_command(None, items=1)])
     with monkeypatch.context() as patch:
-        patch.setattr(pool._driver._messages, "take_all", list)  # as if it came a moment later
+        patch.setattr(pool._driver, "_record_arrivals", list)  # as if it came a moment later
         engine.step()
     assert (read_answers(state), job.has_ended) == ({}, False)
     engine.step()

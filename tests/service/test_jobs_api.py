@@ -350,6 +350,35 @@ def test_groups_are_steered(served: ServedQueue) -> None:
     assert (unknown.status_code, unknown.json()["detail"]) == (404, "there is no group 'nobody'")
 
 
+def test_several_jobs_are_changed_at_once(served: ServedQueue) -> None:
+    client, done = served.client, served.add("true")
+    client.wait(done, timeout=60)
+    names = [served.add("sleep 60", name=name, group="several") for name in ("one", "two")]
+    paused, refused = client.change("pause", [names[1], done, names[1]])
+    assert (paused["job"], paused["text"][:6], paused["refused"]) == (names[1], "paused", False)
+    assert refused == {"job": done, "text": "is done already", "refused": True}
+    assert client.change("weight", group="several", weight=3) == [
+        {"job": "group several", "text": "now has weight 3", "refused": False}
+    ]
+    cancelled = client.change("cancel", group="several")
+    assert [(each["job"], each["text"]) for each in cancelled] == [
+        (name, "cancelled") for name in names
+    ]
+    assert {client.info(name).state for name in names} == {"cancelled"}
+    for content, status, problem in (
+        ({"kind": "stop"}, 422, "kind must be one of cancel, pause, resume, retry, weight"),
+        ({"kind": "pause", "jobs": "one"}, 422, "jobs must be a list of names"),
+        ({"kind": "pause", "group": 1}, 422, "group must be a name"),
+        ({"kind": "pause", "name": "one"}, 422, "unknown key 'name'"),
+        ({"kind": "weight"}, 422, "weight must be given with kind"),
+        ({"kind": "weight", "weight": "2"}, 422, "weight must be a number greater than 0"),
+        ({"kind": "pause", "jobs": ["one", "nobody"]}, 404, "there is no job 'nobody'"),
+        ({"kind": "pause", "group": "nobody"}, 404, "there is no group 'nobody'; groups are"),
+    ):
+        answer = served.connect().post("/api/v1/changes", json=content)
+        assert (answer.status_code, problem in answer.json()["detail"]) == (status, True)
+
+
 def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     name = served.add(

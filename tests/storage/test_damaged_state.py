@@ -21,7 +21,6 @@ from support.inline_engine import InlineEngine
 from hesrpt import StateError
 from hesrpt.pool.pool import Pool
 from hesrpt.scheduler.job_registry import ChangedJobsError
-from hesrpt.storage import journal_items
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import NO_POSITION, Changes, MovedItem
 
@@ -39,7 +38,7 @@ EXPECTED = {name: [compute(name)(item) for item in items] for name, items in JOB
 
 @pytest.fixture(autouse=True)
 def small_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_items, "MAX_BYTES_IN_DATABASE", 1000)
+    monkeypatch.setattr("hesrpt.storage.journal.MAX_BYTES_IN_DATABASE", 1000)
 
 
 def run(

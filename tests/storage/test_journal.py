@@ -14,8 +14,8 @@ from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.storage.item_keys import create_key
-from hesrpt.storage.journal import Journal
+from hesrpt.storage.earlier_items import create_key
+from hesrpt.storage.journal import KEY_SECONDS, Journal
 from hesrpt.storage.journal_entries import (
     NO_POSITION,
     Answer,
@@ -26,8 +26,8 @@ from hesrpt.storage.journal_entries import (
     JobRecord,
     MovedItem,
     Request,
+    SubmissionKey,
 )
-from hesrpt.storage.journal_requests import KEY_SECONDS, KeyedRequests
 
 
 @pytest.fixture
@@ -198,15 +198,22 @@ def test_journal_of_another_version_is_refused(journal: Journal) -> None:
         Journal.read(journal.directory)
 
 
-def test_keys_of_requests_are_forgotten_after_a_week(tmp_path: Path) -> None:
-    request = Request(kind="pause", job=1)
+def test_idempotency_keys_are_forgotten_after_a_week(tmp_path: Path) -> None:
     with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
 
-        def add(time: float, *keys: str, digest: str = "a") -> list[list[int] | None]:
-            submissions = [KeyedRequests([request], key, digest) for key in keys]
-            return journal.requests.add_once(submissions, time)
+        def add(time: float, key: str, *jobs: int) -> None:
+            journal.write(Changes(keys=[SubmissionKey(key, "digest", jobs, time)]))
 
-        assert add(0.0, "x", "y", "x") == [[1], [2], [1]]
-        assert add(1.0, "", "x", "", digest="b") == [[3], None, [4]]
-        assert add(KEY_SECONDS - 1, "z", "x") == [[5], [1]]
-        assert add(2 * KEY_SECONDS, "w", "x") == [[6], [7]]
+        def read(time: float, key: str) -> list[int] | None:
+            found = journal.requests.read_key(key, time)
+            return None if found is None else list(found.jobs)
+
+        add(0.0, "x", 1)
+        add(1.0, "y", 2, 3)
+        assert [read(KEY_SECONDS, key) for key in "xyz"] == [[1], [2, 3], None]
+        assert read(KEY_SECONDS + 1, "x") is None
+        add(KEY_SECONDS + 1, "x", 4)
+        assert (read(KEY_SECONDS + 1, "x"), read(KEY_SECONDS + 1, "y")) == ([4], [2, 3])
+        add(2 * KEY_SECONDS, "z", 5)
+        kept = journal._database.select("SELECT key FROM submission_keys ORDER BY key")
+        assert kept == [("x",), ("z",)]

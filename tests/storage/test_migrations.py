@@ -26,6 +26,7 @@ from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_report, read_status
 from hesrpt.storage import migrations
 from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import SubmissionKey
 
 #: The jobs in these journals that are done: their names, functions and items.
 JOBS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
@@ -129,6 +130,7 @@ KILLED = """
 import os, sys
 from hesrpt.storage import migrations
 from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import SubmissionKey
 last = migrations.FORMAT - 1
 step = migrations._MIGRATIONS[last]
 def migrate_and_die(connection):
@@ -238,3 +240,21 @@ def test_errors_become_reasons(state: Path, error: str | None, end: JobEnd) -> N
         record = journal.get_record("failed")
     assert record.end == end
     assert record.error == (error if error != "cancelled by hesrpt cancel" else REQUESTED.error)
+
+
+def test_idempotency_keys_name_the_jobs_that_they_have_added(state: Path) -> None:
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS request_keys (key TEXT PRIMARY KEY, digest TEXT NOT NULL, "
+            "numbers TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID"
+        )
+        numbers = [number for (number,) in connection.execute("SELECT number FROM jobs LIMIT 2")]
+        for request, number in enumerate(numbers, 70):
+            query = "UPDATE jobs SET spec = json_set(spec, '$.submission', ?) WHERE number = ?"
+            connection.execute(query, (request, number))
+        rows = [("both", "a", "70 71", 5.0), ("removed", "b", "3", 6.0)]
+        connection.executemany("INSERT INTO request_keys VALUES (?, ?, ?, ?)", rows)
+    with closing(Journal.read(state)) as journal:
+        both, removed = (journal.requests.read_key(key, 7.0) for key in ("both", "removed"))
+    assert both == SubmissionKey("both", "a", numbers, 5.0)
+    assert removed == SubmissionKey("removed", "b", [], 6.0)

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hesrpt.display.overview import RunOverview
-    from hesrpt.pool.batch_run import RunOptions
+    from hesrpt.pool.batch_run import PreviewedCommand, PreviewedJob, RunOptions, RunPreview
     from hesrpt.pool.pool import Pool
-    from hesrpt.pool.run_preview import PreviewedCommand, PreviewedJob, RunPreview
     from hesrpt.scheduler.job_registry import OnChange
 
 # How many commands of a job a dry run prints.
@@ -146,7 +145,7 @@ def run(
         group_weights=file.group_weights,
     )
     if dry_run:
-        from hesrpt.pool.run_preview import preview_run
+        from hesrpt.pool.batch_run import preview_run
 
         _print_preview(preview_run(file.jobs, options), options, as_json=as_json)
         return

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hesrpt.display.console import escape
 from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_spec import FailedHook, JobSpec, list_failed_hooks, sort_by_order
+from hesrpt.jobs.job_spec import FailedHook, JobSpec, list_failed_hooks
 from hesrpt.jobs.job_view import JobView
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.reports.inspection import (
@@ -25,7 +25,7 @@ from hesrpt.reports.inspection import (
     read_status,
 )
 from hesrpt.scheduler.requests import RequestResult, find_names, request_change, submit_jobs
-from hesrpt.service.client import Client, ItemText, ServiceError, UnreachableError
+from hesrpt.service.client import Client, ItemText
 from hesrpt.service.job_requests import read_jobs
 from hesrpt.storage.job_names import describe_names
 from hesrpt.storage.journal_entries import Request, RequestKind
@@ -38,8 +38,6 @@ _POLL_SECONDS = 0.25
 # Look for new output this often, in seconds, and pause this many times as long as a look takes.
 _FOLLOW_SECONDS, _FOLLOW_FACTOR = 0.2, 5.0
 _BLOCK_BYTES = 1 << 16
-# The states of the jobs that a request to a service about all jobs applies to.
-_ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,46 +290,11 @@ class ServiceRun:
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
-        if group is not None and group not in (groups := self.list_groups()):
-            listed = ", ".join(groups) or "none"
-            raise InputError(
-                f"there is no group {group!r} in {self.client.url}; groups are: {listed}"
-            )
-        if group is not None and kind in ("pause", "resume", "weight"):
-            is_paused = None if kind == "weight" else kind == "pause"
-            text = self.client.change_group(group, paused=is_paused, weight=weight)
-            return [RequestResult(job=f"group {group}", text=text)]
-        if names:  # an unknown one is refused before anything is changed
-            jobs = [self.client.info(name) for name in dict.fromkeys(names)]
-        else:
-            state = _RETRIABLE if kind == "retry" else _ACTIVE
-            jobs = self.client.jobs(state=state, group=group)
-        if kind == "retry":
-            by_name = {job.name: job for job in jobs}
-            order = sort_by_order({job.name: job.after for job in jobs})
-            jobs = [by_name[name] for name in order]
-        results: list[RequestResult] = []
-        for job in jobs:
-            changed = {result.job for result in results if not result.is_refused}
-            result = self._change(kind, job.name, weight)
-            if kind == "retry" and result.is_refused and not changed.isdisjoint(job.after):
-                # It was retried with the jobs that it waits for, which were quicker than this.
-                others = ", ".join(name for name in job.after if name in changed)
-                text = f"waited for {others} again, and is {self.client.info(job.name).state}"
-                result = RequestResult(job=job.name, text=text)
-            results.append(result)
-        return results
-
-    def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
-        try:
-            if kind == "weight":
-                assert weight is not None
-                return RequestResult(job=name, text=self.client.weight(name, weight))
-            return RequestResult(job=name, text=str(getattr(self.client, kind)(name)))
-        except ServiceError as error:
-            if isinstance(error, UnreachableError) or error.status != 409:
-                raise
-            return RequestResult(job=name, text=error.text or error.problem, is_refused=True)
+        results = self.client.change(kind, names, group=group, weight=weight)
+        return [
+            RequestResult(job=each["job"], text=each["text"], is_refused=each["refused"])
+            for each in results
+        ]
 
     def explain_missing_answers(self) -> str:
         """Return why requests were not answered: a service answers all."""

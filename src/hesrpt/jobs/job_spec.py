@@ -188,7 +188,7 @@ class JobSpec:
     restart_cost: float = 10.0  # seconds lost when a command is restarted
     command: CommandTemplate | None = None  # None: the items call a Python function
     is_streamed: bool = False  # whether ItemsRead events announce the items
-    submission: int | None = None  # the request of another process that added it
+    submission: int | None = None  # the request that added it; 0: that of a service's client
     resumed: int = 0  # how often the job was resumed
     retried: int = 0  # how often its failed items were to run again
     was_reopened: bool = False  # whether it had ended before it was resumed

@@ -13,13 +13,12 @@ from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobState
-from hesrpt.pool.async_waiting import wait_async
-from hesrpt.pool.job_results import Errors, ResultStream
+from hesrpt.pool.job_results import Errors, ResultStream, wait_async
 from hesrpt.reports.job_views import view_job
+from hesrpt.scheduler.driver import Watch
 from hesrpt.scheduler.lifetime import Lease
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.steering import check_pausable
-from hesrpt.scheduler.watches import Watch
+from hesrpt.scheduler.requests import check_pausable
 from hesrpt.validation import check_positive
 
 T_co = TypeVar("T_co", covariant=True)

@@ -6,21 +6,89 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import length_hint
 from pickle import UnpicklingError
-from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+)
 
 import cloudpickle
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.pickling import Pickled
-from hesrpt.pool.async_waiting import pause, run_in_thread, wait_async
-from hesrpt.scheduler.completions import DONE_BEFORE, FAILED, UNFINISHED
-from hesrpt.scheduler.driver import Driver
-from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.driver import Driver, Watch
+from hesrpt.scheduler.live_job import DONE_BEFORE, FAILED, UNFINISHED, LiveJob
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import StoredResult
+
+# --- waiting for jobs in an event loop, without a thread for each job -----------------------------
+
+if TYPE_CHECKING:
+    import asyncio
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def wait_async(
+    driver: Driver, job: LiveJob, is_ready: Callable[[], bool], timeout: float | None = None
+) -> bool:
+    """Wait until ``is_ready()``, which depends on a job, and return whether it is.
+
+    If the task that waits is cancelled, the job goes on.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        """Wake the task, in the driver's thread."""
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(_finish, woken)
+
+    watch = Watch(job, is_ready, wake)
+    if driver.watch(watch):
+        try:
+            async with asyncio.timeout(timeout):
+                await woken
+        except TimeoutError:
+            return is_ready()
+        finally:
+            driver.unwatch(watch)
+    if not is_ready():
+        driver.raise_failure()
+    return is_ready()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that may have to wait for a disk or a cluster."""
+    import asyncio
+
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def pause(seconds: float) -> None:
+    """Let other tasks run for some time."""
+    import asyncio
+
+    await asyncio.sleep(seconds)
+
 
 # Which items a stream of results yields next: in their order, or in the order of their ends
 

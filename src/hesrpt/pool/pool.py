@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.learning import KindMemory, LearnedRun
 from hesrpt.display.overview import RunOverview, render_run
 from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.engines.engine import Engine
+from hesrpt.engines.registry import create_engine
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure, OnError
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import AfterFailure, Group, give_weight
 from hesrpt.jobs.schema import GROUP
-from hesrpt.policies import PolicyLike
-from hesrpt.pool.driver_setup import open_driver
+from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.pool.executor import PoolExecutor
 from hesrpt.pool.job_handle import Job, JobHandles
-from hesrpt.pool.python_jobs import JobIntake, create_executor_job, create_map_job
+from hesrpt.pool.python_jobs import create_executor_job, create_map_job
 from hesrpt.pool.waiting import (
     iterate_completed,
     shut_down_and_wait,
@@ -36,19 +39,96 @@ from hesrpt.reports.counterfactuals import (
     compare_policies,
     describe_history,
 )
+from hesrpt.reports.inspection import read_learned_runs
 from hesrpt.reports.job_views import view_run
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.driver import Driver
-from hesrpt.scheduler.job_registry import JobRegistry, OnChange
+from hesrpt.scheduler.driver import Driver, Snapshot
+from hesrpt.scheduler.job_registry import OnChange
 from hesrpt.scheduler.lifetime import Lease, start_driver
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.live_run import Snapshot
 from hesrpt.scheduler.pruning import Retention
-from hesrpt.storage.journal_entries import JobRecord
-from hesrpt.storage.posix import require_posix
-from hesrpt.validation import check_positive
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import Changes, JobRecord
+from hesrpt.storage.state_directory import require_posix
+from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
+
+# --- everything that a pool needs before its first job --------------------------------------------
+
+
+@contextmanager
+def open_driver(
+    policy: PolicyLike,
+    engine: str | Engine,
+    engine_options: Mapping[str, Any],
+    *,
+    servers: int | None,
+    state: str | Path | None,
+    resume: bool,
+    learned: str | Path | None,
+    on_change: OnChange,
+) -> Iterator[Driver]:
+    """Create the driver of a new run, or of one to continue; whoever calls this starts it.
+
+    If the ``with`` block raises an error, the engine and the journal are closed.
+    """
+    if servers is not None:
+        servers = check_whole_number("servers", servers, minimum=1)
+    if resume and state is None:
+        raise InputError("resume=True needs state=, the directory of the run to continue")
+    get_malleable_policy(policy)  # refuses an invalid policy before anything is created
+    runs = [] if learned is None else read_learned_runs(Path(learned))
+    journal = None
+    with ExitStack() as on_error:
+        if state is not None and resume:
+            journal = Journal.resume(state)
+            on_error.callback(journal.close)
+            if engine == "local":
+                if servers is None:
+                    servers = journal.get_value("servers")
+                if engine_options.get("resources") is None:
+                    recorded = journal.get_value("resources", {}, parse=json.loads)
+                    engine_options = {**engine_options, "resources": recorded}
+        running_engine = create_engine(engine, servers, engine_options)
+        on_error.callback(running_engine.close)
+        resources = running_engine.resource_totals()
+        core = Core(
+            running_engine.capacity(),
+            policy,
+            running_engine.batch_seconds,
+            resources,
+            running_engine.max_batch,
+        )
+        if journal is not None:
+            _record_resume(journal, core)
+        elif state is not None:
+            journal = Journal.create(state, core.servers, core.allocator.policy.name)
+            on_error.callback(journal.close)
+        if journal is not None:
+            journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
+            running_engine.claim(journal.directory)
+            runs = _choose_learned_runs(journal, runs)
+        yield Driver(core, running_engine, journal, KindMemory(runs), on_change)
+        on_error.pop_all()
+
+
+def _record_resume(journal: Journal, core: Core) -> None:
+    """Record the servers and the policy with which a run goes on."""
+    policy = core.allocator.policy.name
+    values: dict[str, float | str] = {"servers": core.servers, "policy": policy}
+    if journal.get_value("policy", policy) != policy:
+        values["policy_changed"] = 1
+    journal.write(Changes(values=values))
+
+
+def _choose_learned_runs(journal: Journal, others: list[LearnedRun]) -> list[LearnedRun]:
+    """Return what the journal's own runs have taught; if that is nothing, record the others."""
+    if own := journal.read_learned_runs():
+        return own
+    journal.write(Changes(learned_runs=others))
+    return others
+
 
 # --- what a pool shows of its run ---------------------------------------------------------------
 
@@ -76,7 +156,7 @@ class PoolView:
     @property
     def servers(self) -> int:
         """The number of servers; on a cluster that changes, the highest number so far."""
-        return self._driver.recorder.peak_servers
+        return self._driver.peak_servers
 
     @property
     def resources(self) -> dict[str, tuple[float, float]]:
@@ -178,7 +258,7 @@ class PoolView:
     def schedule(self) -> Schedule:
         """How many servers each job held when, for the jobs that have ended."""
         with self._driver.condition:
-            return build_schedule(self.records, self._driver.recorder.holdings, self.servers)
+            return build_schedule(self.records, self._driver.holdings, self.servers)
 
     @property
     def records(self) -> list[JobRecord]:
@@ -189,7 +269,7 @@ class PoolView:
     @property
     def first_start(self) -> float:
         """When the first item started, in seconds since the run began."""
-        return self._driver.recorder.first_start or 0.0
+        return self._driver.first_start or 0.0
 
     def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
         """Compare the run with what FIFO and equal shares would have made of it.
@@ -278,16 +358,14 @@ class Pool(PoolView):
             state=state,
             resume=resume,
             learned=learned,
+            on_change=on_change,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
-            registry = JobRegistry(driver.journal, on_change, driver.jobs)
             if retention is not None:
                 if driver.journal is None:
                     raise InputError("retention= needs state=, the directory to remove jobs from")
-                driver.keep_only(retention, registry.forget)
+                driver.keep_only(retention)
             self._handles = JobHandles(Lease(driver))
-            self._intake = JobIntake(driver, registry, self._handles)
-            driver.open_inbox(weakref.WeakMethod(self._intake.add_submitted))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
 
     # --- adding jobs --------------------------------------------------------------------------
@@ -365,7 +443,7 @@ class Pool(PoolView):
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
-        self._intake.check_open()
+        self._driver.check_open()
         if keep and self._journal is not None:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
@@ -438,7 +516,7 @@ class Pool(PoolView):
         max_tasks_per_child
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
-        self._intake.check_open()
+        self._driver.check_open()
         fields = {
             "name": name,
             "kind": kind,
@@ -466,16 +544,23 @@ class Pool(PoolView):
 
         Commands that are done already are left out.
         """
-        return self._intake.add(jobs)
+        handles = {job: self._handles.add(job) for job in jobs}  # before one can end
+        added: list[LiveJob] = []
+        try:
+            added = self._driver.add(jobs)
+        finally:
+            for job in set(jobs).difference(added):
+                self._handles.release(job)
+        return [handles[job] for job in added]
 
     @property
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
-        return self._intake.list_earlier_jobs()
+        return self._driver.list_earlier_jobs()
 
     def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
-        self._intake.end_earlier_jobs(records, end)
+        self._driver.end_earlier_jobs(records, end)
 
     # --- groups of jobs -----------------------------------------------------------------------
 
@@ -509,14 +594,13 @@ class Pool(PoolView):
 
     def stop_taking_requests(self) -> bool:
         """Ignore further requests of other processes; return False if one is not answered yet."""
-        return self._driver.close_inbox()
+        return self._driver.stop_taking_requests()
 
     def close(self) -> None:
         """Stop the jobs that are still running, which cancels them, and end all worker processes.
 
         Call :meth:`wait` first to let them end.
         """
-        self._intake.is_closed = True
         self._driver.close()
         if self._handles.progress is not None:
             self._handles.progress.close()

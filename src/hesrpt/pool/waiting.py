@@ -12,9 +12,8 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.pool.job_handle import Job, JobHandles
 from hesrpt.scheduler.call_source import CallSource
-from hesrpt.scheduler.driver import Driver
+from hesrpt.scheduler.driver import Driver, Watch
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.watches import Watch
 
 # --- one job after another, as they end ---------------------------------------------------------
 

@@ -38,7 +38,8 @@ from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
 from hesrpt.reports.inspection import find_policy_change, read_history, read_report
-from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, RunHistory
+from hesrpt.reports.run_history import RunHistory
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
@@ -478,12 +479,12 @@ def describe_history(driver: Driver) -> RunHistory:
         jobs = list(driver.jobs.values())
         return RunHistory(
             policy=policy,
-            servers=driver.recorder.peak_servers,
-            first_start=driver.recorder.first_start or 0.0,
+            servers=driver.peak_servers,
+            first_start=driver.first_start or 0.0,
             records=[job.to_record() for job in jobs],
             resources=driver.engine.resource_totals(),
             groups=driver.list_groups(),
-            holdings=driver.recorder.holdings.copy(),
+            holdings=driver.holdings.copy(),
             timings={
                 job.number: sorted(job.timings)
                 for job in jobs

@@ -17,14 +17,14 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, HookCall, JobSpec, read_groups
 from hesrpt.jobs.job_view import JobView
 from hesrpt.reports.job_views import JobViewer
+from hesrpt.reports.run_history import POLICY_CHANGED, RunHistory
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, POLICY_CHANGED, ItemTiming, RunHistory
+from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.storage.job_names import name_submitted
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import WHOLE_POOL, JobRecord, Request
+from hesrpt.storage.journal_entries import NO_PROGRESS, WHOLE_POOL, JobRecord, Request, RunProgress
 from hesrpt.storage.logs import find_logs
-from hesrpt.storage.run_progress import NO_PROGRESS, RunProgress
 
 #: What is said of a run that has nothing to report yet.
 NOTHING_ENDED = "no job has ended yet"

@@ -24,8 +24,7 @@ from hesrpt.pickling import Pickled
 from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.calls import Call, CallEnd, Caller
 from hesrpt.scheduler.source import SourceListener
-from hesrpt.storage.earlier_items import EarlierItems, Matches
-from hesrpt.storage.item_keys import create_keys
+from hesrpt.storage.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.storage.logs import LogPaths
 
 T = TypeVar("T")

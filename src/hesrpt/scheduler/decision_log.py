@@ -1,13 +1,15 @@
 """Log records of what the scheduler decides and why, for Python's ``logging``.
 
 The logger is ``hesrpt.scheduler``. What happens to jobs, and what is planned because of it, has the
-level INFO; plans that change because more has been learned have the level DEBUG.
+level INFO; plans that change because more has been learned have the level DEBUG. Warnings about
+jobs that wait for long go to the logger ``hesrpt``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from hesrpt.decisions.core import Core
@@ -39,7 +41,13 @@ from hesrpt.units import format_count, format_duration
 # How many jobs a reason names.
 _MAX_NAMES = 3
 
+# How long jobs may wait before a warning, in seconds.
+_WARNING_SECONDS = 3.0
+# With more jobs than this, how often to look at all of them, in seconds.
+_MANY_JOBS, _CHECK_SECONDS = 100, 1.0
+
 _LOG = logging.getLogger("hesrpt.scheduler")
+_WARNINGS = logging.getLogger("hesrpt")
 
 
 class _Reason(NamedTuple):
@@ -221,3 +229,42 @@ def _list_names(names: Sequence[str]) -> str:
 
 def _shorten(error: str) -> str:
     return error.partition("\n")[0]
+
+
+# --- warnings about jobs that wait for somebody or something, since that looks like a hang -------
+
+
+class WaitingWarner:
+    """Warns once about each reason to wait, and again if it returns after it was gone."""
+
+    def __init__(self) -> None:
+        self.warns_of_pauses = True  # False: others see them, and can resume jobs
+        self._since: dict[str, float] = {}  # infinity after the warning
+        self._next_check = -inf
+
+    def warn(self, core: Core, now: float) -> None:
+        """Warn about what has kept jobs waiting for some time."""
+        if len(core.jobs) > _MANY_JOBS:
+            if now < self._next_check:
+                return
+            self._next_check = now + _CHECK_SECONDS
+        reasons = self._list_reasons(core)
+        self._since = {reason: self._since.get(reason, now) for reason in reasons}
+        for reason, since in self._since.items():
+            if now - since > _WARNING_SECONDS:
+                self._since[reason] = inf
+                _WARNINGS.warning("hesrpt: %s", reason)
+
+    def _list_reasons(self, core: Core) -> list[str]:
+        if core.jobs and core.servers == 0:
+            return ["jobs are waiting, because the cluster has no free servers"]
+        if core.jobs and all(job.is_paused and not job.observed for job in core.jobs.values()):
+            reason = "all jobs that have not ended are paused; none goes on until it is resumed"
+            return [reason] if self.warns_of_pauses else []
+        return [
+            f"job {job.name!r} is waiting, because it needs at least "
+            f"{format_count(job.min_servers, 'server')} on one node, and there are at "
+            f"most {core.max_width}"
+            for job in core.jobs.values()
+            if not job.is_bag and not job.is_paused and job.min_servers > core.max_width
+        ]

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_spec import describe_cycle, find_cycle
+from hesrpt.jobs.item_resources import describe_amount, describe_number
+from hesrpt.jobs.job_spec import JobSpec, describe_cycle, find_cycle
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.earlier_items import EarlierItems
 from hesrpt.storage.job_names import choose_free_name
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes, JobRecord
+from hesrpt.units import format_count
 
 #: What to do with the results of a job whose function or command has changed since.
 OnChange: TypeAlias = Literal["error", "redo", "keep"]
@@ -122,11 +125,20 @@ class JobRegistry:
         with self._lock:
             is_free = name in self._jobs or self._records.pop(number, None) is not None
             if is_free:
-                self._names.discard(name)
-                self._earlier.pop(name, None)
-                for asked in [each for each, kept in self._newest.items() if kept[0] == number]:
-                    del self._newest[asked]
+                self._free_name(number, name)
             return is_free
+
+    def withdraw(self, jobs: Iterable[LiveJob]) -> None:
+        """Forget jobs that were registered and could not be written to the journal."""
+        with self._lock:
+            for job in jobs:
+                self._free_name(job.number, job.name)
+
+    def _free_name(self, number: int, name: str) -> None:
+        self._names.discard(name)
+        self._earlier.pop(name, None)
+        for asked in [each for each, kept in self._newest.items() if kept[0] == number]:
+            del self._newest[asked]
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
         together = {job.name: job for job in jobs}
@@ -227,3 +239,26 @@ class JobRegistry:
 
     def _is_taken(self, name: str) -> bool:
         return name in self._names or name in self._jobs or name in self._new_names
+
+
+# --- jobs that need more than an engine can have ------------------------------------------------
+
+
+def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start on an engine, or None."""
+    most, totals = engine.max_capacity(), engine.resource_totals()
+    need = f"it needs at least {format_count(spec.min_servers, 'server')}"
+    if spec.min_servers > most:
+        return f"{need}, but there are only {most:g}"
+    if not spec.is_bag and spec.min_servers > engine.max_command_width():
+        return f"{need}, but a command can have only {engine.max_command_width():g} here"
+    for kind, amount in spec.resources.items():
+        if kind not in totals:
+            return (
+                f"each item needs {describe_amount(kind, amount)}, but how much there is was not "
+                f"said: use resources={{{kind!r}: …}}, or --resources {kind}=…"
+            )
+        if amount > totals[kind]:
+            total = describe_number(kind, totals[kind])
+            return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
+    return None

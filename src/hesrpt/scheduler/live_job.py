@@ -2,23 +2,108 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
-from hesrpt.jobs.job_end import DONE, JobEnd, JobState, get_job_state
+from hesrpt.jobs.job_end import JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pickling import Pickled
-from hesrpt.scheduler.command_source import CommandSource
-from hesrpt.scheduler.completions import Completions
-from hesrpt.scheduler.run_history import ItemTiming
-from hesrpt.scheduler.source import Source
+from hesrpt.scheduler.source import CommandSource, Source
 from hesrpt.speedups import PowerLaw
-from hesrpt.storage.earlier_items import EarlierItems, Matches
+from hesrpt.storage.earlier_items import EarlierItems, Matches, Places
 from hesrpt.storage.journal_entries import Answer, JobRecord
+
+# --- which items of a job have ended, and in which order ------------------------------------------
+
+#: What is known of an item. Those that are done before were done in an earlier run.
+UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
+_WITH_RESULT = bytes((DONE, DONE_BEFORE))
+
+
+class Completions:
+    """The items that have ended: those whose results can be read, and those that have failed.
+
+    Streams of results read this while the driver's thread adds to it, without a lock: both only
+    append, and each looks at one value at a time. A job may have millions of items, so an item
+    takes 9 bytes.
+    """
+
+    def __init__(self) -> None:
+        self.order = array("q")  # items in the order of their ends; ~item if it failed
+        self.states = bytearray()  # by item; those beyond its end are unfinished
+        self.places = Places()  # of the items that were done in earlier runs
+
+    def add_done(self, items: Sequence[int]) -> None:
+        """Add items that are done, once their results can be read."""
+        states, last = self.states, max(items)
+        if last >= len(states):
+            states.extend(bytes(last + 1 - len(states)))
+        for item in items:
+            if states[item] != DONE:
+                states[item] = DONE
+                self.order.append(item)
+
+    def add_failed(self, item: int) -> None:
+        """Add an item that has failed for good."""
+        if self._set_state(item, FAILED):
+            self.order.append(~item)
+
+    def remove_failed(self, items: Iterable[int]) -> None:
+        """Remove items that have failed and are tried again."""
+        for item in items:
+            self._set_state(item, UNFINISHED)
+
+    def add_matches(self, matches: Matches) -> None:
+        """Add items that were done in earlier runs, once the journal has their positions."""
+        self.places.extend(matches.places)
+        for items in matches.done:
+            for item in items:
+                self._set_state(item, DONE_BEFORE)
+            self.order.extend(items)
+
+    def get_state(self, item: int) -> int:
+        """Return what is known of an item, as one of the constants above."""
+        return self.states[item] if item < len(self.states) else UNFINISHED
+
+    def list_undone(self, items: Sequence[int]) -> list[int]:
+        """Return those of some items that have no result."""
+        known, states = len(self.states), self.states
+        return [item for item in items if item >= known or states[item] not in _WITH_RESULT]
+
+    def find_unfinished(self, start: int, stop: int) -> int:
+        """Return the first item of a range that has not ended; ``stop`` if all have."""
+        found = self.states.find(UNFINISHED, start, stop)
+        return min(max(len(self.states), start), stop) if found < 0 else found
+
+    def _set_state(self, item: int, state: int) -> bool:
+        """Set the state of an item; return whether that changes it."""
+        states = self.states
+        if item >= len(states):
+            states.extend(bytes(item + 1 - len(states)))
+        elif states[item] == state:
+            return False
+        states[item] = state
+        return True
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+#: Of a job with more items than this, only their total duration is used.
+MAX_TIMED_ITEMS = 5000
+
+
+class ItemTiming(NamedTuple):
+    """How long an item took, and when it ended."""
+
+    position: int
+    seconds: float
+    ended: float
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,7 +160,7 @@ class LiveJob:
                 max_servers=spec.max_servers,
             ),
             fingerprint=fingerprint_command(spec.command),
-            answer=None if submission is None else Answer(submission, False, ""),
+            answer=Answer(submission, False, "") if submission else None,
             is_new=submission is not None,
         )
 
@@ -139,18 +224,14 @@ class LiveJob:
             self.set_weight(record.spec.weight)
         self.matches = self.source.resume(earlier or EarlierItems(), self.spec.resumed)
         self.done = sum(map(len, self.matches.done))
-        if (
-            record.end == DONE
+        is_unchanged = (
+            record.state == "done"
             and record.fingerprint == self.fingerprint  # else the journal must learn of the change
             and not self.matches.moved
             and self.done == self.spec.items == record.items
-        ):
-            self.ended, self.end, self.items = (
-                record.ended,
-                DONE,
-                record.items,
-            )  # nothing remains to be done
-        if record.was_cancelled_on_request or (self.stays_ended and record.end not in (None, DONE)):
+        )
+        stays_ended = self.stays_ended and record.state in ("failed", "cancelled")
+        if is_unchanged or stays_ended or record.was_cancelled_on_request:
             self.ended, self.end, self.items = record.ended, record.end, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)
@@ -171,9 +252,10 @@ class LiveJob:
     def choose_end(self, now: float, end: JobEnd) -> float:
         """Return when the job has ended: earlier, if nothing was left to do."""
         record = self.record
-        if record is None or record.ended is None or record.end != DONE:
+        if record is None or record.ended is None or record.state != "done":
             return now
-        return now if self.done_now or self.is_redone or end != DONE else record.ended
+        is_new = self.done_now or self.is_redone or end.state != "done"
+        return now if is_new else record.ended
 
     def free_results(self) -> None:
         """Forget the results in memory and, if the job has ended, the items to be retried."""

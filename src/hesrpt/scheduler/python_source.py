@@ -14,8 +14,7 @@ from hesrpt.jobs.fingerprints import fingerprint_item
 from hesrpt.jobs.text import describe_value
 from hesrpt.pickling import Pickled, load_harmless
 from hesrpt.scheduler.source import SourceListener
-from hesrpt.storage.earlier_items import EarlierItems, Matches
-from hesrpt.storage.item_keys import create_keys
+from hesrpt.storage.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.storage.logs import LogPaths
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.

@@ -1,20 +1,26 @@
-"""What other processes ask of a run in a state directory: to add jobs, and to change them.
+"""What can be asked of a run: to add jobs, and to cancel, pause, resume, retry or weigh them.
 
-Requests are in the journal until a scheduler obeys them. If none is running, the next one does.
+This says which jobs a request is about, why it is refused, and what it does to a job or a group,
+whoever asks: another process by the state directory, a client of a service, or Python code.
+Requests of other processes are in the journal until a scheduler has done them. If none is running,
+the next one does.
 """
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_end import describe_end
-from hesrpt.jobs.job_spec import JobSpec, explain_useless_retry, read_groups, sort_by_order
+from hesrpt.jobs.job_end import ENDED, JobState, describe_end
+from hesrpt.jobs.job_spec import Group, JobSpec, explain_useless_retry, read_groups, sort_by_order
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.job_names import describe_names, name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind
@@ -22,6 +28,11 @@ from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKi
 # How long to wait for the answers of a running scheduler, and how often to look, in seconds.
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+# How many names of jobs an answer lists.
+_MAX_NAMES = 3
+
+#: Why a client cannot change a job that another process has submitted.
+NOT_ARRIVED = "has not arrived yet; try again in a moment"
 
 #: What a request will do to a job that no scheduler runs now.
 _PROMISES = {
@@ -48,6 +59,21 @@ class ImpossibleJobError(InputError):
     """A job that was submitted can never start, so nothing was added."""
 
     exit_code = 1
+
+
+class RemovedError(InputError):
+    """What a request added was removed since."""
+
+
+class BusyError(InputError):
+    """The scheduler has not taken a request in time, so nothing was done."""
+
+
+class UnknownTargetError(InputError):
+    """There is no job or group of this name."""
+
+
+# --- asking, by the state directory -------------------------------------------------------------
 
 
 class Submission(NamedTuple):
@@ -119,45 +145,49 @@ def request_change(
     of a scheduler that is running.
     """
     with closing(Journal.read(directory)) as journal:
-        targets = _find_targets(journal, kind, names, group)
-        asked = [each for each in targets if each.refusal is None]
-        requests = [
-            Request(
-                kind=kind,
-                job=each.number,
-                submission=each.submission,
-                weight=weight,
-                group=each.group,
-            )
-            for each in asked
-        ]
-        numbers, is_open = journal.requests.add(requests) if requests else ([], False)
+        # In this order: a submission may become a job between the two reads.
+        requests = journal.requests.read()
+        targets = find_targets(
+            kind,
+            names,
+            group,
+            records=(records := journal.read_records()),
+            submitted=name_submitted(requests, records),
+            groups=journal.get_value("groups", {}, parse=read_groups),
+            place=f" in {directory}",
+        )
+        asked = list_requests(targets, kind, weight)
+        numbers, is_open = journal.requests.add(asked) if asked else ([], False)
         is_running = is_open and journal.is_running
-        answers = _wait_for_answers(journal, numbers, timeout) if is_running else {}
-        given = dict(zip((each.name for each in asked), numbers, strict=True))
-    results = []
-    for target in targets:
-        number = given.get(target.name)
-        answer = answers.get(number or 0)
-        if target.refusal is not None:
-            result = RequestResult(job=target.name, text=target.refusal, is_refused=True)
-        elif answer is not None:
-            result = RequestResult(
-                job=target.name, text=answer.text, is_refused=answer.is_refused, request=number
-            )
-        else:
-            promise = _PROMISES[kind].format(weight=weight or 0.0)
-            when = "; the scheduler has not answered yet" if is_running else " when the run goes on"
-            result = RequestResult(
-                job=target.name, text=promise + when, is_answered=False, request=number
-            )
-        results.append(result)
-    return results
+        found = _wait_for_answers(journal, numbers, timeout) if is_running else {}
+    promise = _PROMISES[kind].format(weight=weight or 0.0)
+    when = "; the scheduler has not answered yet" if is_running else " when the run goes on"
+    answers = [found.get(number) for number in numbers]
+    results = describe_answers(targets, answers, promise + when)
+    given = iter(numbers)
+    return [
+        result if target.refusal is not None else replace(result, request=next(given))
+        for target, result in zip(targets, results, strict=True)
+    ]
+
+
+def _wait_for_answers(
+    journal: Journal, numbers: Sequence[int], timeout: float
+) -> dict[int, Answer]:
+    deadline = time.monotonic() + timeout
+    while True:
+        answers = journal.requests.read_answers(numbers)
+        if len(answers) == len(numbers) or time.monotonic() > deadline or not journal.is_running:
+            return answers
+        time.sleep(_POLL_SECONDS)
+
+
+# --- which jobs a request is about, in which order, and which are refused at once ---------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Target:
-    """A job that a request is about."""
+class Target:
+    """A job, or a group, that a request is about."""
 
     name: str
     number: int | None = None
@@ -166,42 +196,45 @@ class _Target:
     refusal: str | None = None  # why the request makes no sense
 
 
-def _find_targets(
-    journal: Journal, kind: RequestKind, names: Sequence[str], group: str | None
-) -> list[_Target]:
-    # In this order: a submission may become a job between the two reads.
-    requests = journal.requests.read()
-    records = journal.read_records()
-    named = name_submitted(requests, records)
-    submitted = [each for each in named if each.spec is not None]
-    specs = [record.spec for record in records]
-    specs += [request.spec for request in submitted if request.spec is not None]
+def find_targets(
+    kind: RequestKind,
+    names: Sequence[str],
+    group: str | None,
+    *,
+    records: Sequence[JobRecord],
+    submitted: Iterable[Request],
+    groups: Iterable[str],
+    place: str = "",
+) -> list[Target]:
+    """Return the jobs that a request is about; without names, all that it applies to.
+
+    These are among the jobs of a run, given by their records, and those that were submitted to it.
+    Raises an UnknownTargetError, which says that there is no such job in a ``place``.
+    """
+    waiting = [(each.number, each.spec) for each in submitted if each.spec is not None]
     if group is not None:
-        groups = {spec.group: None for spec in specs if spec.group}
-        groups |= dict.fromkeys(journal.get_value("groups", {}, parse=read_groups))
-        if group not in groups:
-            listed = ", ".join(groups) or "none"
-            raise InputError(
-                f"there is no group {group!r} in {journal.directory}; groups are: {listed}"
-            )
+        specs = [record.spec for record in records] + [spec for _, spec in waiting]
+        known = {spec.group: None for spec in specs if spec.group} | dict.fromkeys(groups)
+        if group not in known:
+            listed = ", ".join(known) or "none"
+            raise UnknownTargetError(f"there is no group {group!r}{place}; groups are: {listed}")
         if kind in ("pause", "resume", "weight"):
-            return [_Target(name=f"group {group}", group=group)]
+            return [Target(name=f"group {group}", group=group)]
     targets = {
-        request.spec.name: _Target(name=request.spec.name, submission=request.number)
-        for request in reversed(submitted)
-        if request.spec is not None and group in (None, request.spec.group)
+        spec.name: Target(name=spec.name, submission=number)
+        for number, spec in reversed(waiting)
+        if group in (None, spec.group)
     }
     for record in records:
         if group in (None, record.spec.group):
             refusal = _explain_refusal(kind, record)
-            targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
+            targets[record.name] = Target(name=record.name, number=record.number, refusal=refusal)
     chosen = list(dict.fromkeys(names))
     if not names:
         chosen = [name for name, target in targets.items() if target.refusal is None]
-    unknown = [name for name in chosen if name not in targets]
-    if unknown:
-        known = describe_names(targets, unknown[0])
-        raise InputError(f"there is no job {unknown[0]!r} in {journal.directory}; {known}")
+    if unknown := [name for name in chosen if name not in targets]:
+        listed = describe_names(targets, unknown[0])
+        raise UnknownTargetError(f"there is no job {unknown[0]!r}{place}; {listed}")
     if kind == "retry":
         targets |= _refuse_useless_retries(chosen, records)
         after = {record.name: record.spec.after for record in records}
@@ -211,7 +244,7 @@ def _find_targets(
 
 def _refuse_useless_retries(
     names: Collection[str], records: Sequence[JobRecord]
-) -> dict[str, _Target]:
+) -> dict[str, Target]:
     """Return the jobs that would be cancelled again at once: one that they wait for has failed."""
     states = {record.name: record.state for record in records}
     refused = {}
@@ -220,7 +253,7 @@ def _refuse_useless_retries(
             for other in record.spec.after if record.spec.after_failure == "cancel" else ():
                 if other not in names and states.get(other) in ("failed", "cancelled"):
                     refusal = explain_useless_retry(other, states[other])
-                    refused[record.name] = _Target(name=record.name, refusal=refusal)
+                    refused[record.name] = Target(name=record.name, refusal=refusal)
     return refused
 
 
@@ -233,12 +266,140 @@ def _explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:
     return describe_end(record.state) if record.has_ended else None
 
 
-def _wait_for_answers(
-    journal: Journal, numbers: Sequence[int], timeout: float
-) -> dict[int, Answer]:
-    deadline = time.monotonic() + timeout
-    while True:
-        answers = journal.requests.read_answers(numbers)
-        if len(answers) == len(numbers) or time.monotonic() > deadline or not journal.is_running:
-            return answers
-        time.sleep(_POLL_SECONDS)
+def list_requests(
+    targets: Iterable[Target], kind: RequestKind, weight: float | None = None
+) -> list[Request]:
+    """Return what is asked of the targets that are not refused at once."""
+    return [
+        Request(
+            kind=kind,
+            job=each.number,
+            submission=each.submission,
+            weight=weight,
+            group=each.group,
+        )
+        for each in targets
+        if each.refusal is None
+    ]
+
+
+def describe_answers(
+    targets: Iterable[Target], answers: Iterable[Answer | None], promise: str
+) -> list[RequestResult]:
+    """Return what became of requests; those without an answer have a ``promise`` instead."""
+    given, results = iter(answers), []
+    for target in targets:
+        if target.refusal is not None:
+            result = RequestResult(job=target.name, text=target.refusal, is_refused=True)
+        elif (answer := next(given)) is not None:
+            result = RequestResult(job=target.name, text=answer.text, is_refused=answer.is_refused)
+        else:
+            result = RequestResult(job=target.name, text=promise, is_answered=False)
+        results.append(result)
+    return results
+
+
+# --- what a request does to a job or a group ----------------------------------------------------
+
+
+def check_pausable(job: LiveJob, engine: Engine) -> None:
+    """Raise an error if the job can neither be suspended nor stopped and started again."""
+    if job.spec.resize in (None, "restart") or engine.can_suspend:
+        return
+    raise InputError(
+        f"job {job.name!r}: cannot be paused, because this engine cannot suspend a command; "
+        'a command with resize = "restart" can be paused, and any job can be cancelled'
+    )
+
+
+def apply_group_request(group: Group, request: Request) -> tuple[Group, str]:
+    """Return a group as another process wants it, and what was done."""
+    match request.kind:
+        case "pause":
+            text = "is paused already" if group.is_paused else "paused, with jobs that come later"
+            return replace(group, is_paused=True), text
+        case "resume":
+            return replace(
+                group, is_paused=False
+            ), "resumed" if group.is_paused else "was not paused"
+        case _:
+            assert request.weight is not None
+            return replace(group, weight=request.weight), f"now has weight {request.weight:g}"
+
+
+class RelatedJobs(NamedTuple):
+    """The jobs that matter if a job is to run again."""
+
+    unfinished: Sequence[str] = ()  # which it waits for
+    obstacle: str | None = None  # why it would be cancelled again at once
+    successors: Sequence[str] = ()  # which were cancelled because of it, and will wait again
+
+
+def apply_request(
+    job: LiveJob, request: Request, state: JobState, engine: Engine, related: RelatedJobs
+) -> str:
+    """Change a job in a state as another process has asked; return what was done.
+
+    Ending it, or reopening it, is left to the caller. Raises an InputError to refuse the request.
+    """
+    if request.kind == "retry":
+        return _describe_retry(job, state, related)
+    if state in ENDED:
+        raise InputError(describe_end(state))
+    match request.kind:
+        case "cancel":
+            return "cancelled"
+        case "pause":
+            check_pausable(job, engine)
+            if job.spec.is_paused:
+                return "is paused already"
+            job.set_paused(True)
+            return _describe_pause(job)
+        case "resume":
+            if not job.spec.is_paused and job.group.is_paused:
+                group = shlex.quote(job.spec.group)
+                raise InputError(f"is paused with its group; use hesrpt resume --group {group}")
+            if not job.spec.is_paused:
+                return "was not paused"
+            job.set_paused(False)
+            return "resumed"
+        case _:
+            assert request.weight is not None
+            job.set_weight(request.weight)
+            return f"now has weight {request.weight:g}"
+
+
+def _describe_retry(job: LiveJob, state: JobState, related: RelatedJobs) -> str:
+    if state == "cancelled" and related.obstacle is not None:
+        raise InputError(related.obstacle)
+    if job.can_retry(state):
+        text = "runs its failed items again"
+        if state == "cancelled":
+            text = f"waits for {_list(related.unfinished)}" if related.unfinished else "runs again"
+        others = related.successors
+        verb = "waits" if len(others) == 1 else "wait"
+        return f"{text}; {_list(others)} {verb} for it again" if others else text
+    if state not in ENDED and (
+        job.spec.retried or job.spec.was_reopened
+    ):  # with a job that it waited for, for example
+        unfinished = related.unfinished
+        return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
+    if state not in ENDED or state == "done":
+        raise InputError("has no failed items")
+    return "will run again when the run is started again"
+
+
+def _list(names: Sequence[str]) -> str:
+    """Return a few names of jobs, and how many others there are."""
+    others = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *([f"{others:,} others"] if others > 0 else [])])
+
+
+def _describe_pause(job: LiveJob) -> str:
+    if job.servers == 0:
+        return "paused"
+    if not job.spec.is_bag:
+        return "paused: its processes are " + (
+            "stopped" if job.spec.resize == "restart" else "suspended"
+        )
+    return "paused; items that are running end first"

@@ -20,7 +20,7 @@ from hesrpt.decisions.events import CallHook
 from hesrpt.engines.local.supervision import KeptProcess
 from hesrpt.jobs.job_spec import Hook, HookCall, HookError
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.scheduler.recorder import Recorder
+from hesrpt.storage.journal import Journal
 
 # --- calling hooks, in threads of their own, so that nobody waits for them ----------------------
 #
@@ -201,14 +201,19 @@ def _to_text(value: Any) -> str:
 class RunHooks:
     """Keeps the journal informed of which hooks are to be called, and what became of them."""
 
-    def __init__(self, recorder: Recorder, jobs: Mapping[str, LiveJob]) -> None:
-        self._recorder, self._jobs = recorder, jobs
+    def __init__(
+        self,
+        journal: Journal | None,
+        jobs: Mapping[str, LiveJob],
+        record: Callable[[HookCall], None],
+    ) -> None:
+        self._jobs, self._record = jobs, record
         self._called: deque[HookCall] = deque()  # what became of them is not recorded yet
         self._runner = HookRunner(self._called.append)
         self._last_number = 0
         self._recorded: list[HookCall] = []  # to be called when they are in the journal
         self._state_directory: str | None = None
-        if (journal := recorder.journal) is not None:
+        if journal is not None:
             self._last_number = journal.hooks.read_last_number()
             self._recorded += [call for call in journal.hooks.read() if call.is_pending]
             self._state_directory = str(journal.directory.resolve())
@@ -235,7 +240,7 @@ class RunHooks:
             directory=None if template is None else template.directory,
             state_directory=self._state_directory,
         )
-        self._recorder.record_hook(call)
+        self._record(call)
         self._recorded.append(call)
 
     def call(self) -> None:
@@ -248,7 +253,7 @@ class RunHooks:
         """Record what became of hooks since the last time."""
         while self._called:
             call = self._called.popleft()
-            self._recorder.record_hook(call)
+            self._record(call)
             job = self._jobs.get(call.facts["job"])
             if job is not None and job.number == call.job:
                 job.hook_errors.pop(call.target, None)

@@ -1,38 +1,89 @@
 """What a source of a job's items must offer, and what it reports.
 
 There are three kinds: an iterable of arguments (:mod:`~hesrpt.scheduler.python_source`), the
-items of a command (:mod:`~hesrpt.scheduler.command_source`), and calls submitted to an executor
+items of a command (:mod:`~hesrpt.scheduler.source`), and calls submitted to an executor
 (:mod:`~hesrpt.scheduler.call_source`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from hesrpt.engines.engine import Task
+from hesrpt.engines.engine import CommandTask, Task
+from hesrpt.errors import InputError
+from hesrpt.jobs.command_template import CommandTemplate
+from hesrpt.jobs.fingerprints import fingerprint_command_items
+from hesrpt.jobs.text import describe_value
 from hesrpt.pickling import Pickled
-from hesrpt.storage.earlier_items import EarlierItems, Match, Matches
+from hesrpt.storage.earlier_items import EarlierItems, Match, Matches, create_keys
+from hesrpt.storage.journal_entries import NO_POSITION
 from hesrpt.storage.logs import LogPaths
 
 
-class SourceListener(Protocol):
+class ReadItems(NamedTuple):
+    """What the source of a job has read."""
+
+    items: int  # how many items so far, not counting those done before
+    matches: Matches  # the items that were done before, read since the last time
+
+
+class SourceListener:
     """Receives what a source reports about its items, from any thread."""
+
+    def __init__(
+        self,
+        *,
+        on_progress: Callable[[], None],
+        on_end: Callable[[Callable[[], int]], None],
+        on_failure: Callable[[str, BaseException | None], None],
+    ) -> None:
+        """``on_progress`` is not called again until the items that were read have been taken."""
+        self._on_progress, self._on_end, self._on_failure = on_progress, on_end, on_failure
+        self._lock = threading.Lock()
+        self._items, self._matches = 0, Matches()
+        self._is_announced = False
+
+    def take(self) -> ReadItems:
+        """Return what was read since the last call; called by the driver."""
+        with self._lock:
+            matches, self._matches = self._matches, Matches()
+            self._is_announced = False
+            return ReadItems(self._items, matches)
 
     def report_items(self, items: int) -> None:
         """Report that this many items have been read, not counting those done before."""
+        with self._lock:
+            self._items = items
+        self._announce()
 
     def report_match(self, match: Match, item: int) -> None:
         """Report that an item was read which was done before."""
+        with self._lock:
+            self._matches.add(match, item)
+        self._announce()
 
     def report_removed(self, keys: Iterable[bytes]) -> None:
         """Report the keys of results whose items the job no longer has."""
+        with self._lock:
+            self._matches.moved += [(key, NO_POSITION) for key in keys]
+        self._announce()
 
     def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
+        self._on_end(count_items)
 
     def report_failure(self, error: str, cause: BaseException | None = None) -> None:
         """Report that no further items can be read, and what was raised."""
+        self._on_failure(error, cause)
+
+    def _announce(self) -> None:
+        if not self._is_announced:
+            self._is_announced = True
+            self._on_progress()
 
 
 class Source(Protocol):
@@ -71,3 +122,75 @@ class Source(Protocol):
 
     def close(self, reason: str = "the job has ended") -> None:
         """Release everything: no task will be created again, and no item can be retried."""
+
+
+# --- commands: each item fills in the placeholders of its template --------------------------------
+
+
+class CommandSource:
+    """A command for each item, or one command on all servers of the job."""
+
+    delivers_results = False
+
+    def __init__(
+        self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
+    ) -> None:
+        self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
+        self.run, self.is_closed = 0, False
+
+    @cached_property
+    def fingerprints(self) -> Sequence[bytes]:
+        """The fingerprints of all items."""
+        return fingerprint_command_items(self.template)
+
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
+        self.run = run
+        return earlier.match_all(self.fingerprints)
+
+    def open(self, listener: SourceListener) -> None:
+        """Do nothing: all items are known from the start."""
+
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        get_log = (lambda item: None) if logs is None else logs.get
+        return {item: self._create_task(item, servers, get_log(item)) for item in items}
+
+    def _create_task(self, item: int, servers: int, log: Path | None) -> CommandTask:
+        template = self.template
+        try:
+            filled = template.fill_in(item, servers)
+        except InputError as error:
+            # An earlier version has accepted the line, which is in the state directory since then.
+            command = ("sh", "-c", 'printf "%s\\n" "$1" >&2; exit 2', "sh", f"hesrpt: {error}")
+            return CommandTask(command, log=log)
+        return CommandTask(
+            filled.command,
+            shell=template.shell,
+            variables=filled.variables,
+            directory=filled.directory,
+            stdin=filled.stdin,
+            stdin_file=filled.stdin_file,
+            timeout=template.timeout,
+            log=log,
+            pin_cores=self.pin_cores,
+            max_servers=self.max_servers,
+        )
+
+    def describe_value(self, item: int) -> str:
+        return describe_value(self.template.items[item]) if self.template.items else ""
+
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
+
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
+        """Do nothing: the template holds all items."""
+
+    def drop_item(self, item: int, error: str) -> None:
+        """Do nothing: the template holds all items."""
+
+    def retry_items(self) -> None:
+        """Do nothing: the template holds all items."""
+
+    def close(self, reason: str = "") -> None:
+        self.is_closed = True

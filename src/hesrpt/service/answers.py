@@ -53,6 +53,22 @@ class ChangedJobs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangeResult:
+    """What was done about a job or a group, or why it was refused."""
+
+    job: str
+    text: str
+    refused: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeResults:
+    """What was done about each job."""
+
+    results: Sequence[ChangeResult]
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobHook:
     """A hook of a job that is to be called, or has failed."""
 

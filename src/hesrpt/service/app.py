@@ -19,16 +19,16 @@ from hesrpt._version import __version__
 from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import UnknownItemError
+from hesrpt.scheduler.requests import (
+    BusyError,
+    ImpossibleJobError,
+    RemovedError,
+    UnknownTargetError,
+)
 from hesrpt.service.answers import Problem, Reason, answer
 from hesrpt.service.auth import AccessMiddleware, AccessRules, RateLimits
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.job_queue import (
-    JobQueue,
-    RefusedError,
-    RemovedError,
-    StoppingError,
-    UnknownJobError,
-)
+from hesrpt.service.job_queue import JobQueue, RefusedError, StoppingError
 from hesrpt.service.routes import create_group_routes, create_job_routes, create_run_routes
 from hesrpt.service.schedule_view import ComparisonCache
 
@@ -39,11 +39,13 @@ _PAGE = Path(__file__).parent / "page"
 # --- errors become answers: one plain sentence with the right status ------------------------------
 
 _PROBLEMS: dict[type[Exception], tuple[int, Reason]] = {
-    UnknownJobError: (404, "unknown"),
+    UnknownTargetError: (404, "unknown"),
     UnknownItemError: (404, "unknown"),
     RefusedError: (409, "refused"),
+    ImpossibleJobError: (409, "refused"),
     RemovedError: (410, "removed"),
     StoppingError: (503, "unavailable"),
+    BusyError: (503, "unavailable"),
     StateError: (503, "unavailable"),
 }
 

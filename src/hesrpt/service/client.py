@@ -271,6 +271,22 @@ class Client:
         answer = self._connection.request("PATCH", _get_path(name), content=content)
         return str(answer.json()["text"])
 
+    def change(
+        self,
+        kind: str,
+        names: Sequence[str] = (),
+        *,
+        group: str | None = None,
+        weight: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Cancel, pause, resume, retry or weigh jobs; without names, all that this applies to.
+
+        With a ``group``, those of the group. Returns for each job what was done, and whether it was
+        refused.
+        """
+        content = {"kind": kind, "jobs": list(names), "group": group, "weight": weight}
+        return list(self._connection.request("POST", "changes", content=content).json()["results"])
+
     def change_group(
         self, name: str, *, paused: bool | None = None, weight: float | None = None
     ) -> str:

@@ -1,27 +1,38 @@
-"""The scheduler as the web layer sees it: jobs to show, and requests to write to the journal.
+"""The scheduler as the web layer sees it: jobs to show, to add and to change.
 
-All methods may block, so they are called in threads. What changes jobs goes through the journal,
-exactly as when another process asks for it: it is durable before it is confirmed.
+What adds or changes jobs is done by the scheduler's thread, and is durable before it is confirmed.
+All methods but :meth:`JobQueue.add` may block, so they are called in threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_end import ENDED, JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
-from hesrpt.scheduler.driver import Driver
+from hesrpt.scheduler.driver import ClientJobs, Driver
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.requests import (
+    NOT_ARRIVED,
+    BusyError,
+    RequestResult,
+    UnknownTargetError,
+    describe_answers,
+    find_targets,
+    list_requests,
+)
 from hesrpt.storage.job_names import describe_names, name_submitted
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind
-from hesrpt.storage.journal_requests import KeyedRequests
 
 #: How long to wait until the scheduler has taken a job or answered a request, in seconds.
 ANSWER_SECONDS = 5.0
@@ -34,16 +45,8 @@ _LOG = logging.getLogger("hesrpt")
 _UNANSWERED = "will be done; the scheduler has not answered yet"
 
 
-class UnknownJobError(InputError):
-    """There is no job of this name."""
-
-
 class RefusedError(InputError):
     """A job cannot do what is asked of it."""
-
-
-class RemovedError(InputError):
-    """What a request added was removed since."""
 
 
 class StoppingError(InputError):
@@ -64,9 +67,6 @@ class JobQueue:
         self.driver.expect_pauses()
         self.driver.write_less_often(_WRITE_SECONDS)
         self.journal = Journal.read(self.directory)  # to read, which may take long
-        assert self.driver.journal is not None
-        # The scheduler's own: two writers of one process would make SQLite sleep, up to 0.1 s.
-        self._requests = self.driver.journal.requests
         self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
 
@@ -136,7 +136,7 @@ class JobQueue:
             if spec.name == name:
                 return spec
         known = [job.spec.name for job in self.list_jobs()]
-        raise UnknownJobError(f"there is no job {name!r}; {describe_names(known, name)}")
+        raise UnknownTargetError(f"there is no job {name!r}; {describe_names(known, name)}")
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""
@@ -144,100 +144,109 @@ class JobQueue:
             return True
         return any(spec.name == name for spec in self.list_submitted())
 
-    # --- requests -------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------
 
-    def write_submissions(
-        self, submissions: Sequence[KeyedRequests], time: float
-    ) -> list[list[int] | None]:
-        """Write the requests of several clients: see :meth:`RequestTable.add_once`."""
-        return self._requests.add_once(submissions, time)
+    async def add(
+        self, specs: Sequence[JobSpec], key: str, digest: str
+    ) -> Sequence[LiveJob | JobRecord]:
+        """Add jobs, unless that was done with the same key before; they are durable then.
 
-    def has_unanswered(self, numbers: Sequence[int]) -> bool:
-        """Return whether the scheduler has not answered all of these requests yet."""
-        return self._requests.has_unanswered(numbers)
+        Clients that wait take no threads.
+        """
+        if self.is_stopping:
+            raise StoppingError("the service is stopping, and takes no more jobs")
+        self.driver.raise_failure()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[LiveJob | JobRecord]] = loop.create_future()
 
-    def explain_missing(self, numbers: Sequence[int], key: str) -> InputError:
-        """Return why requests that the scheduler has answered have not led to jobs."""
-        for answer in self._requests.read_answers(numbers).values():
-            if answer.is_refused:  # it was possible a moment ago
-                return RefusedError(answer.text)
-        return RemovedError(
-            f"nothing was added: Idempotency-Key {key!r} was used before, and what it added was "
-            "removed since"
-        )
+        def set_answer(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
+            if answer.done():  # the client has given up
+                return
+            if isinstance(found, InputError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
 
-    def find_submitted(self, numbers: Sequence[int]) -> dict[int, KnownJob]:
-        """Return the jobs that have come from requests, by the numbers of these, if they have."""
-        wanted, found = set(numbers), dict[int, KnownJob]()
-        with self.driver.condition:
-            for job in reversed(self.driver.jobs.values()):
-                number = job.spec.submission
-                if number in wanted and job.arrived is not None:
-                    found[number] = job
-                if len(found) == len(wanted) or (number and number < min(wanted)):
-                    break  # earlier jobs were submitted earlier
-        if len(found) < len(wanted):
-            for record in self.earlier.values():
-                if (number := record.spec.submission) in wanted:
-                    found.setdefault(number, record)
-        return found
+        def reply(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
+            with suppress(RuntimeError):  # the service has stopped
+                loop.call_soon_threadsafe(set_answer, found)
 
-    def _wait_until(self, is_ready: Callable[[], bool]) -> bool:
-        return self.driver.wait(is_ready, ANSWER_SECONDS)
+        jobs = ClientJobs(specs, key, digest, time.time(), reply)
+        self.driver.add_for_client(jobs)
+        while True:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(asyncio.shield(answer), ANSWER_SECONDS)
+            self.driver.raise_failure()
+            if self.driver.withdraw(jobs):  # otherwise, they are being written
+                raise BusyError("the scheduler is busy; try again in a moment")
 
     def change(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
         """Ask the scheduler to change a job; return what was done."""
         job = self.find_job(name)
         if isinstance(job, JobSpec):
-            raise RefusedError(
-                "has not arrived yet; try again in a moment", argument=f"job {name!r}"
-            )
+            raise RefusedError(NOT_ARRIVED, argument=f"job {name!r}")
         if isinstance(job, JobRecord):
             problem = "has no failed items" if kind == "retry" else f"is {job.state} already"
             raise RefusedError(problem, argument=f"job {name!r}")
-        request = Request(kind=kind, job=job.number, weight=weight)
-        answer = self._request(request)
-        if answer is None:
-            return _UNANSWERED
-        if answer.is_refused:
+        (answer,) = self._ask([Request(kind=kind, job=job.number, weight=weight)])
+        if answer is not None and answer.is_refused:
             text = answer.text.removeprefix(f"job {name!r}: ")
             raise RefusedError(text, argument=f"job {name!r}")
-        if kind == "cancel":  # the journal has it a moment before other threads may see it
-            self._wait_until(lambda: job.has_ended)
-        return answer.text
+        return _UNANSWERED if answer is None else answer.text
 
     def change_group(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
         """Ask the scheduler to change a group of jobs; return what was done."""
-        answer = self._request(Request(kind=kind, group=name, weight=weight))
-        if answer is None:
-            return _UNANSWERED
-        if answer.is_refused:
+        (answer,) = self._ask([Request(kind=kind, group=name, weight=weight)])
+        if answer is not None and answer.is_refused:
             raise RefusedError(answer.text)
-        return answer.text
+        return _UNANSWERED if answer is None else answer.text
 
-    def _request(self, request: Request) -> Answer | None:
-        """Write a request to the journal; return the scheduler's answer, if it comes in time."""
-        numbers, _ = self._requests.add([request])
-        self.driver.look_for_requests()
-        return self._wait_for_answer(numbers[0])
+    def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> list[str]:
+        """Ask for a change of several jobs; return the names of those that were changed."""
+        found = list(self.driver.jobs.values())
+        jobs = [job for job in found if job.state not in ENDED and is_meant(job)]
+        answers = self._ask([Request(kind=kind, job=job.number) for job in jobs])
+        pairs = zip(jobs, answers, strict=True)
+        return [job.name for job, answer in pairs if answer is None or not answer.is_refused]
 
-    def _wait_for_answer(self, number: int) -> Answer | None:
-        answers: dict[int, Answer] = {}
+    def change_chosen(
+        self,
+        kind: RequestKind,
+        names: Sequence[str],
+        group: str | None = None,
+        weight: float | None = None,
+    ) -> list[RequestResult]:
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to.
 
-        def is_answered() -> bool:
-            answers.update(self.journal.requests.read_answers([number]))
-            return bool(answers)
+        Return what became of each: see :func:`~hesrpt.scheduler.requests.find_targets`.
+        """
+        submitted = self.journal.requests.read()
+        with self.driver.condition:
+            live = {job.number for job in self.driver.jobs.values()}
+            jobs = self.list_jobs()
+            records = [job.to_record() if isinstance(job, LiveJob) else job for job in jobs]
+        targets = find_targets(
+            kind,
+            names,
+            group,
+            records=records,
+            submitted=name_submitted(submitted, records),
+            groups=self.list_groups(),
+        )
+        targets = [
+            replace(each, refusal="has no failed items")  # its script is not here
+            if each.refusal is None and each.number is not None and each.number not in live
+            else each
+            for each in targets
+        ]
+        answers = self._ask(list_requests(targets, kind, weight))
+        results = describe_answers(targets, answers, _UNANSWERED)
+        return [
+            replace(each, text=each.text.removeprefix(f"job {each.job!r}: ")) for each in results
+        ]
 
-        self._wait_until(is_answered)
-        return answers.get(number)
-
-    def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> Iterator[str]:
-        """Ask for a change of several jobs; yield the names of those that were changed."""
-        for job in list(self.driver.jobs.values()):
-            if job.state not in ENDED and is_meant(job):
-                with suppress(RefusedError):
-                    self.change(job.name, kind)
-                    yield job.name
+    def _ask(self, requests: Sequence[Request]) -> list[Answer | None]:
+        return self.driver.ask(requests, ANSWER_SECONDS) if requests else []
 
     # --- the end --------------------------------------------------------------------------------
 

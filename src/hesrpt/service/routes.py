@@ -16,14 +16,14 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import MAX_TAIL, ItemLog, Output, list_logs, read_log_ends
+from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
 from hesrpt.service.item_limits import READ_SECONDS
-from hesrpt.service.job_queue import JobQueue, UnknownJobError
+from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
 from hesrpt.service.schedule_view import ComparisonCache, show_schedule
-from hesrpt.service.submissions import Submissions
 from hesrpt.service.views import (
     MAX_PAGE,
     METRICS_TYPE,
@@ -91,7 +91,7 @@ _JOBS_TO_ADD = {
 def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
-    submissions, views = Submissions(queue), JobViews(queue)
+    views = JobViews(queue)
 
     def change(name: str, kind: RequestKind, weight: float | None = None) -> Response:
         text = queue.change(name, kind, weight)
@@ -140,7 +140,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             specs = await to_thread.run_sync(read, abandon_on_cancel=True, limiter=_READERS)
         if scope.cancelled_caught:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
-        jobs = await submissions.add(specs, idempotency_key, compute_digest(body))
+        jobs = await queue.add(specs, idempotency_key, compute_digest(body))
         return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
 
     @router.patch(
@@ -154,9 +154,28 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         kind, _ = _read_change(content, only_pauses=True)
 
         def change_each() -> list[str]:
-            return list(queue.change_all(kind, lambda job: True))
+            return queue.change_all(kind, lambda job: True)
 
         return answer(answers.ChangedJobs(jobs=await run_in_threadpool(change_each)))
+
+    @router.post(
+        "/changes",
+        summary="Change several jobs",
+        response_model=answers.ChangeResults,
+        openapi_extra=_describe_body(
+            these_jobs={"kind": "retry", "jobs": ["letters"]},
+            a_group={"kind": "weight", "group": "nightly", "weight": 2},
+            all_jobs={"kind": "pause"},
+        ),
+    )
+    async def change_chosen(request: Request) -> Response:
+        change = _read_chosen(read_object(await request.body()))
+        results = await run_in_threadpool(queue.change_chosen, **change)
+        shown = [
+            answers.ChangeResult(job=each.job, text=each.text, refused=each.is_refused)
+            for each in results
+        ]
+        return answer(answers.ChangeResults(results=shown))
 
     @router.get(
         "/jobs/{name}/items", summary="List the items of a job", response_model=answers.ItemPage
@@ -214,6 +233,30 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     return router
 
 
+def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
+    """Return which change of which jobs a request asks for."""
+    kinds = ("cancel", "pause", "resume", "retry", "weight")
+    if unknown := [key for key in content if key not in ("kind", "jobs", "group", "weight")]:
+        raise InputError(f"unknown key {unknown[0]!r}; the keys are: kind, jobs, group, weight")
+    kind, names, group = content.get("kind"), content.get("jobs", []), content.get("group")
+    if kind not in kinds:
+        raise InputError(f"kind must be one of {', '.join(kinds)}, got {describe_value(kind)}")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"jobs must be a list of names, got {describe_value(names)}")
+    if group is not None and not isinstance(group, str):
+        raise InputError(f"group must be a name, got {describe_value(group)}")
+    if (kind == "weight") != (content.get("weight") is not None):
+        raise InputError('weight must be given with kind "weight", and only then')
+    weight = _check_weight(content["weight"]) if kind == "weight" else None
+    return {"kind": kind, "names": names, "group": group, "weight": weight}
+
+
+def _check_weight(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
+    return check_positive("weight", float(value))
+
+
 def _read_change(
     content: dict[str, Any], *, only_pauses: bool = False
 ) -> tuple[RequestKind, float | None]:
@@ -223,9 +266,7 @@ def _read_change(
         raise InputError(f"exactly one of these keys is needed: {', '.join(keys)}")
     ((key, value),) = content.items()
     if key == "weight":
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
-        return "weight", check_positive("weight", float(value))
+        return "weight", _check_weight(value)
     if not isinstance(value, bool) or (key == "retry" and not value):
         expected = "true" if key == "retry" else "true or false"
         raise InputError(f"{key} must be {expected}, got {describe_value(value)}")
@@ -269,7 +310,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     )
     def cancel_group(name: Name) -> Response:
         _find_group(queue, name)
-        cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
+        cancelled = queue.change_all("cancel", lambda job: job.spec.group == name)
         text = f"cancelled {format_count(len(cancelled), 'job')}"
         return answer(answers.CancelledGroup(jobs=cancelled, text=text))
 
@@ -280,21 +321,18 @@ def _find_group(queue: JobQueue, name: str) -> answers.ShownGroup:
     for group in list_groups(queue):
         if group.name == name:
             return group
-    raise UnknownJobError(f"there is no group {name!r}")
+    raise UnknownTargetError(f"there is no group {name!r}")
 
 
 def _change_group(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
     _find_group(queue, name)
-    weight, is_paused = content.get("weight", 1.0), content.get("paused", False)
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise InputError(f"weight must be a number greater than 0, got {describe_value(weight)}")
+    weight, is_paused = _check_weight(content.get("weight", 1.0)), content.get("paused", False)
     if not isinstance(is_paused, bool):
         raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
     if "paused" in content:
         words.append(queue.change_group(name, "pause" if is_paused else "resume"))
     if "weight" in content:
-        weight = check_positive("weight", float(weight))
         words.append(queue.change_group(name, "weight", weight))
     text = ", and ".join(words)
     return answer(answers.ChangedGroup(group=_find_group(queue, name), text=text))

@@ -98,7 +98,7 @@ def show_schedule(
     """Return who held how many servers when: the jobs that held most, and all others together."""
     driver = queue.driver
     now = driver.now
-    holdings = driver.recorder.holdings[-_MAX_CHANGES:]
+    holdings = driver.holdings[-_MAX_CHANGES:]
     names = {job.number: job.spec.name for job in queue.list_jobs()}
     picture = sample_holdings(holdings, now, points, jobs)
     flow_times = [

@@ -295,7 +295,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
     return ShownServers(
         servers=driver.core.servers,
         held=driver.core.observed,
-        peak=driver.recorder.peak_servers,
+        peak=driver.peak_servers,
         engine=queue.options.engine,
         policy=driver.core.allocator.policy.name,
         resources={

@@ -8,15 +8,61 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES
-from hesrpt.storage.item_keys import create_key
 from hesrpt.storage.journal_entries import NO_POSITION
+from hesrpt.storage.logs import LogName
+
+# --- keys of finished items -----------------------------------------------------------------------
+
+_RUN_BYTES, _POSITION_BYTES = 4, 8
+_PLACE_BYTES = _RUN_BYTES + _POSITION_BYTES
+
+
+class KeyPlace(NamedTuple):
+    """Where an item was when it was done."""
+
+    run: int  # how often its job had been resumed
+    position: int  # among the items of its job
+
+    @property
+    def log(self) -> LogName:
+        """Which log has its output."""
+        return LogName(self.position, self.run)
+
+
+def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
+    """Return the key of an item that is done in the job's run of this number at a position."""
+    # The journal orders its entries by their keys, and writes those fastest that are in sequence.
+    return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
+
+
+def create_keys(fingerprints: Iterable[bytes], run: int, positions: Sequence[int]) -> list[bytes]:
+    """Return the keys of several items; there may be millions."""
+    start = run.to_bytes(_RUN_BYTES, "big")
+    places = [position.to_bytes(_POSITION_BYTES, "big") for position in positions]
+    return [start + place + each for place, each in zip(places, fingerprints, strict=False)]
+
+
+def create_key_range(run: int, positions: range) -> tuple[bytes, bytes]:
+    """Return the bounds of the keys of items that were done in a run at consecutive positions."""
+    return create_key(b"", run, positions.start), create_key(b"", run, positions.stop)
+
+
+def parse_key(key: bytes) -> KeyPlace:
+    """Return where the item of a key was when it was done.
+
+    >>> parse_key(create_key(b"fingerprint", 3, 5))
+    KeyPlace(run=3, position=5)
+    """
+    run, position = key[:_RUN_BYTES], key[_RUN_BYTES:_PLACE_BYTES]
+    return KeyPlace(int.from_bytes(run, "big"), int.from_bytes(position, "big"))
+
 
 _HALF = FINGERPRINT_BYTES // 2
 _RUN_BYTES = 4

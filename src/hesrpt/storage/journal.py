@@ -5,32 +5,45 @@ Results in the journal are unpickled, so no other user may write to the state di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hesrpt._version import __version__
 from hesrpt.decisions.learning import LearnedRun
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_end import STOPPED
-from hesrpt.storage.item_keys import KeyPlace
+from hesrpt.jobs.job_end import STOPPED, JobEnd
+from hesrpt.jobs.job_spec import HookCall, HookError, JobSpec
+from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.storage.earlier_items import KeyPlace, create_key_range, parse_key
 from hesrpt.storage.job_names import describe_names
 from hesrpt.storage.journal_database import Database, create_database, take_over, write_value
 from hesrpt.storage.journal_entries import (
     Answer,
     Changes,
+    FailedAttempt,
+    FinishedItem,
     Holding,
     JobEndEntry,
     JobRecord,
     Request,
     StoredResult,
+    SubmissionKey,
 )
-from hesrpt.storage.journal_hooks import HookTable
-from hesrpt.storage.journal_items import ALL_POSITIONS, ItemTable
-from hesrpt.storage.journal_jobs import JobTable
-from hesrpt.storage.journal_requests import RequestTable
+from hesrpt.storage.results import (
+    MAX_BYTES_IN_DATABASE,
+    ResultFiles,
+    compute_digest,
+    get_result_name,
+    hash_content,
+)
 from hesrpt.storage.state_directory import (
     DirectoryLock,
     check_state_directory,
@@ -38,6 +51,263 @@ from hesrpt.storage.state_directory import (
     is_locked,
     lock_directory,
 )
+
+# --- statements about jobs and finished items -----------------------------------------------------
+
+_JOB_COLUMNS = "number, spec, fingerprint, items, size, p, arrived, ended, outcome"
+_SELECT_RECORDS = f"""
+SELECT {_JOB_COLUMNS}, IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0)
+FROM jobs
+LEFT JOIN (
+    SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items WHERE position >= 0
+    GROUP BY job
+) AS done ON done.job = number
+LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
+    ON failed.job = number
+ORDER BY number
+"""
+_SELECT_RECORD = f"SELECT {_JOB_COLUMNS}, 0, 0.0, 0 FROM jobs WHERE number = ?"
+_WRITE_JOB = f"""
+INSERT INTO jobs (name, {_JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET
+    name = excluded.name, spec = excluded.spec, fingerprint = excluded.fingerprint,
+    items = excluded.items, size = excluded.size, p = excluded.p, arrived = excluded.arrived,
+    ended = excluded.ended, outcome = excluded.outcome
+"""
+_WRITE_ATTEMPT = """
+INSERT INTO failures
+    (job, time, round, is_last, position, attempts, value, error, traceback, exception)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SELECT_FAILURES = """
+SELECT position, attempts, value, error, traceback, exception FROM failures
+WHERE job = ? AND round = ? AND is_last = 1 ORDER BY position
+"""
+
+
+def _get_power(speedup: Speedup | None) -> float | None:
+    return speedup.p if isinstance(speedup, PowerLaw) else None
+
+
+_WRITE_ITEM = """
+INSERT OR REPLACE INTO items (job, key, position, seconds, ended, digest, result)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+#: The positions of all items that a job still has.
+ALL_POSITIONS = range(2**63 - 1)
+
+# Larger results are read only when they are needed, in bytes.
+_MAX_READ_BYTES = 4096
+
+_LOG = logging.getLogger("hesrpt")
+
+#: The job, key, position, seconds, end, digest and result of an item.
+ItemRow: TypeAlias = tuple[int, bytes, int, float, float, bytes, bytes | None]
+
+
+def _find_files(
+    connection: sqlite3.Connection, condition: str, parameters: Sequence[object]
+) -> list[str]:
+    query = f"SELECT job, key, digest FROM items WHERE result IS NULL AND {condition}"
+    return [get_result_name(*row) for row in connection.execute(query, parameters)]
+
+
+# --- what other processes ask of a run, until its scheduler has done it ---------------------------
+
+# The name of the value in the journal that says whether a scheduler takes requests.
+_IS_OPEN = "takes_requests"
+_REQUEST_COLUMNS = "kind, job, submission, spec, weight, job_group"
+# How many answers are kept at most until the next start.
+_MAX_ANSWERS = 10_000
+#: How long idempotency keys are remembered, in seconds.
+KEY_SECONDS = 7 * 86_400.0
+# How often to remove older ones, in seconds: this scans the whole table.
+_PRUNE_SECONDS = 3600.0
+
+
+class RequestTable:
+    """The requests to a run, whether its scheduler takes them, and its answers.
+
+    A scheduler stops taking them in the same transaction in which it finds that there are none.
+    So every request is either seen by the scheduler, or known to have come too late for it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pruned_at = -inf  # when old keys were last removed
+
+    # --- other processes ------------------------------------------------------------------------
+
+    def add(self, requests: Sequence[Request]) -> tuple[list[int], bool]:
+        """Add requests; return their numbers, and whether the latest scheduler took requests."""
+        with self._database.transaction(durable=True) as connection:
+            numbers = _insert(connection, requests)
+            query = "SELECT value FROM meta WHERE name = ?"
+            found = connection.execute(query, (_IS_OPEN,)).fetchall()
+        return numbers, found == [(1,)]
+
+    def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
+        """Return the answers to requests, by their numbers, as far as there are any."""
+        query = "SELECT is_refused, text FROM answers WHERE request = ?"
+        return {
+            number: Answer(number, bool(is_refused), text)
+            for number in numbers
+            for is_refused, text in self._database.select(query, number)
+        }
+
+    # --- the scheduler --------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Say that a scheduler takes requests from now on."""
+        self._set_open(True)
+
+    def close(self, deferred: Collection[int] = ()) -> bool:
+        """Say that the scheduler takes no more requests, unless there are any.
+
+        Return whether there were none, apart from the ``deferred`` ones.
+        """
+        return self._set_open(False, unless_others_than=deferred)
+
+    def reset(self) -> None:
+        """Say that no scheduler takes requests, and forget the answers of earlier ones."""
+        self._set_open(False)
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM answers")
+
+    def _set_open(
+        self, is_open: bool, *, unless_others_than: Collection[int] | None = None
+    ) -> bool:
+        with self._database.transaction() as connection:
+            if unless_others_than is not None:
+                found = connection.execute("SELECT number FROM requests").fetchall()
+                if any(number not in unless_others_than for (number,) in found):
+                    return False
+            write_value(connection, _IS_OPEN, int(is_open))
+        return True
+
+    def read(self) -> list[Request]:
+        """Return the requests that the scheduler has not answered."""
+        rows = self._database.select(
+            f"SELECT number, {_REQUEST_COLUMNS} FROM requests ORDER BY number"
+        )
+        requests = []
+        for number, kind, job, submission, spec, weight, group in rows:
+            with self._database.parsing(f"request number {number}"):
+                request = Request(
+                    number=number,
+                    kind=kind,
+                    job=job,
+                    submission=submission,
+                    spec=None if spec is None else JobSpec.from_json(spec),
+                    weight=weight,
+                    group=group,
+                )
+            requests.append(request)
+        return requests
+
+    def read_key(self, key: str, time: float) -> SubmissionKey | None:
+        """Return what a client has added with an idempotency key, unless that was long ago."""
+        query = "SELECT digest, jobs, time FROM submission_keys WHERE key = ? AND time >= ?"
+        for digest, jobs, used_at in self._database.select(query, key, time - KEY_SECONDS):
+            with self._database.parsing(f"idempotency key {key!r}"):
+                return SubmissionKey(key, digest, [int(job) for job in jobs.split()], used_at)
+        return None
+
+    def write_keys(self, connection: sqlite3.Connection, keys: Sequence[SubmissionKey]) -> None:
+        """Remember idempotency keys, and forget old ones now and then."""
+        connection.executemany(
+            "INSERT OR REPLACE INTO submission_keys (key, digest, jobs, time) VALUES (?, ?, ?, ?)",
+            [(key, digest, " ".join(map(str, jobs)), time) for key, digest, jobs, time in keys],
+        )
+        if keys and keys[-1].time - self._pruned_at >= _PRUNE_SECONDS:
+            self._pruned_at = keys[-1].time
+            oldest = self._pruned_at - KEY_SECONDS
+            connection.execute("DELETE FROM submission_keys WHERE time < ?", (oldest,))
+
+    def answer(self, connection: sqlite3.Connection, answers: Sequence[Answer]) -> None:
+        """Remove requests that the scheduler has answered, and keep what it said."""
+        _delete(connection, [answer.request for answer in answers])
+        awaited = [answer for answer in answers if answer.text]
+        query = "INSERT OR REPLACE INTO answers (request, is_refused, text) VALUES (?, ?, ?)"
+        connection.executemany(query, awaited)
+        if awaited:  # nobody waits for old ones any more
+            oldest = awaited[-1].request - _MAX_ANSWERS
+            connection.execute("DELETE FROM answers WHERE request < ?", (oldest,))
+
+
+def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
+    """Insert requests; return their numbers. Those to add jobs name the first of them."""
+    query = f"INSERT INTO requests ({_REQUEST_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+    numbers, first = [], None
+    for request in requests:
+        if request.spec is not None:
+            request = replace(request, submission=first)
+        spec = None if request.spec is None else request.spec.to_json()
+        row = (request.kind, request.job, request.submission, spec, request.weight, request.group)
+        numbers.append(connection.execute(query, row).lastrowid or 0)
+        if request.spec is not None and first is None:
+            first = numbers[-1]
+    return numbers
+
+
+def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    connection.executemany("DELETE FROM requests WHERE number = ?", [(each,) for each in numbers])
+
+
+# --- hooks that are to be called, and those that have failed --------------------------------------
+
+_HOOK_COLUMNS = "number, job, target, facts, attempts, error"
+
+
+class HookTable:
+    """The hooks of all jobs, until they have been called."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, connection: sqlite3.Connection, calls: Iterable[HookCall]) -> None:
+        """Add hooks, or change what is known of them; remove those that have been called."""
+        for call in calls:
+            if call.attempts > 0 and call.error is None:
+                connection.execute("DELETE FROM hooks WHERE number = ?", (call.number,))
+                continue
+            facts = json.dumps([dict(call.facts), call.directory, call.state_directory])
+            error = None if call.error is None else call.error.to_json()
+            connection.execute(
+                f"INSERT OR REPLACE INTO hooks ({_HOOK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+                (call.number, call.job, call.target, facts, call.attempts, error),
+            )
+
+    def read(self) -> list[HookCall]:
+        """Return the hooks that have not been called, and those that have failed."""
+        rows = self._database.select(f"SELECT {_HOOK_COLUMNS} FROM hooks ORDER BY number")
+        calls = []
+        for number, job, target, known, attempts, error in rows:
+            with self._database.parsing(f"hook number {number}"):
+                facts, directory, state_directory = json.loads(known)
+                failure = None if error is None else HookError.from_json(error)
+            calls.append(
+                HookCall(
+                    number=number,
+                    job=job,
+                    target=target,
+                    facts=facts,
+                    directory=directory,
+                    state_directory=state_directory,
+                    attempts=attempts,
+                    error=failure,
+                )
+            )
+        return calls
+
+    def read_last_number(self) -> int:
+        """Return the highest number that a hook has ever had; 0 before the first one."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'hooks'"
+        return max((number for (number,) in self._database.select(query)), default=0)
+
+
+# --- the journal ----------------------------------------------------------------------------------
 
 # How many items of a job to remove in one transaction.
 _REMOVAL_BATCH = 500
@@ -50,8 +320,7 @@ class Journal:
         self.directory, self._lock = directory, lock
         self.last_time = 0.0  # the last recorded time, when the journal was opened to continue it
         self._database = Database(directory)
-        self._jobs = JobTable(self._database)
-        self._items = ItemTable(self._database, self._jobs, directory)
+        self._files = ResultFiles(directory)
         self.requests = RequestTable(self._database)
         self.hooks = HookTable(self._database)
 
@@ -106,8 +375,8 @@ class Journal:
 
     def _prepare_to_resume(self) -> None:
         self._database.check()
-        self._items.remove_orphans()
-        self._items.remove_orphaned_files()
+        self._remove_orphans()
+        self._remove_orphaned_files()
         self.requests.reset()
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
@@ -152,14 +421,15 @@ class Journal:
         if not changes:
             return
         self._check_lock()
-        rows = self._items.create_rows(changes.finished_items)
+        rows = self._create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
-        with self._database.transaction(durable=ends_job) as connection:
-            unused_files = self._items.write(connection, changes, rows)
-            self._jobs.write(connection, changes.jobs)
-            self._jobs.remove_attempts(connection, changes.jobs_to_redo)
-            self._jobs.write_attempts(connection, changes.failed_attempts)
+        with self._database.transaction(durable=ends_job or changes.is_durable) as connection:
+            unused_files = self._write_items(connection, changes, rows)
+            self._write_jobs(connection, changes.jobs)
+            self._remove_attempts(connection, changes.jobs_to_redo)
+            self._write_attempts(connection, changes.failed_attempts)
             self.requests.answer(connection, changes.answers)
+            self.requests.write_keys(connection, changes.keys)
             self.hooks.write(connection, changes.hooks)
             run_all = connection.executemany
             run_all("INSERT INTO holdings (time, job, servers) VALUES (?, ?, ?)", changes.holdings)
@@ -173,7 +443,7 @@ class Journal:
             )
             for name, value in changes.values.items():
                 write_value(connection, name, value)
-        self._items.files.remove(unused_files)
+        self._files.remove(unused_files)
         self._check_lock()  # what is reported as written must be in files that still exist
 
     def remove_job(self, number: int) -> bool:
@@ -182,11 +452,11 @@ class Journal:
         If that is not finished, the next resume finishes it.
         """
         with self._database.transaction() as connection:
-            self._jobs.remove(connection, number)
-            unused_files = self._items.remove_some(connection, number, _REMOVAL_BATCH)
+            self._remove_rows(connection, number)
+            unused_files = self._remove_items(connection, number, _REMOVAL_BATCH)
             write_value(connection, "were_jobs_removed", 1)
-            is_gone = not self._items.has_items(connection, number)
-        self._items.files.remove(unused_files)
+            is_gone = not self._has_items(connection, number)
+        self._files.remove(unused_files)
         return is_gone
 
     def _check_lock(self) -> None:
@@ -206,26 +476,6 @@ class Journal:
                 return parse(value)
         return default
 
-    def read_records(self) -> list[JobRecord]:
-        """Return all jobs in order of arrival."""
-        return self._jobs.read_records()
-
-    def read_ends(self) -> list[JobEndEntry]:
-        """Return when jobs have ended, which is quick."""
-        return self._jobs.read_ends()
-
-    def measure_results(self) -> dict[int, int]:
-        """Return how many bytes the results of each job take, by the numbers of the jobs."""
-        return self._items.measure_results()
-
-    def read_last_number(self) -> int:
-        """Return the highest number that a job has ever had; 0 before the first job."""
-        return self._jobs.read_last_number()
-
-    def read_record(self, number: int) -> JobRecord:
-        """Return a job without the numbers of its finished items and failures, which is quick."""
-        return self._jobs.read_record(number)
-
     def get_record(self, job: str) -> JobRecord:
         """Return the record of a job."""
         records = self.read_records()
@@ -234,34 +484,6 @@ class Journal:
                 return record
         names = describe_names((record.name for record in records), job)
         raise InputError(f"there is no job {job!r} in {self.directory}; {names}")
-
-    def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the finished items of a job: their keys and positions."""
-        return self._items.read_positions(number)
-
-    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
-        """Yield the positions of the finished items that a job still has, and where they were."""
-        return self._items.read_places(number)
-
-    def read_timings(
-        self, number: int, positions: range = ALL_POSITIONS
-    ) -> Iterator[tuple[int, float, float]]:
-        """Yield the positions of the finished items of a job, their seconds, and their ends."""
-        return self._items.read_timings(number, positions)
-
-    def read_results(
-        self, number: int, run: int, earlier: range, positions: Iterable[int]
-    ) -> list[StoredResult]:
-        """Return the results of items that were done in a run, at ``earlier`` positions then."""
-        return self._items.read_results(number, run, earlier, positions)
-
-    def load(self, number: int, stored: StoredResult) -> bytes:
-        """Return a result, from its file if it is large."""
-        return self._items.load(number, stored)
-
-    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
-        """Return the items of a job that have failed, in the order of the items."""
-        return self._jobs.read_failures(record)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""
@@ -287,3 +509,302 @@ class Journal:
     def is_running(self) -> bool:
         """Whether a scheduler is running on the directory."""
         return is_locked(self.directory)
+
+    # --- jobs, and the failed attempts of their items ---------------------------------------------
+
+    def _write_jobs(self, connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
+        """Add jobs, or change their records."""
+        rows = (
+            (
+                record.name,
+                record.number,
+                record.spec.to_json(),
+                record.fingerprint,
+                record.items,
+                record.size,
+                _get_power(record.speedup),
+                record.arrived,
+                record.ended,
+                None if record.end is None else record.end.to_json(),
+            )
+            for record in records
+        )
+        connection.executemany(_WRITE_JOB, rows)
+
+    def read_last_number(self) -> int:
+        """Return the highest number that a job has ever had; 0 before the first job."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs' UNION SELECT number FROM jobs"
+        return max((number for (number,) in self._database.iterate(query)), default=0)
+
+    def read_records(self) -> list[JobRecord]:
+        """Return all jobs in order of arrival."""
+        return [self._create_record(row) for row in self._database.select(_SELECT_RECORDS)]
+
+    def read_record(self, number: int) -> JobRecord:
+        """Return a job without the numbers of its finished items and failures."""
+        for row in self._database.select(_SELECT_RECORD, number):
+            return self._create_record(row)
+        raise StateError(f"{self._database.path}: job number {number} was removed")
+
+    def _create_record(self, row: Sequence[Any]) -> JobRecord:
+        number, spec, fingerprint, items, size, p, arrived, ended, outcome, *counts = row
+        done, item_seconds, failures = counts
+        with self._database.parsing(f"job number {number}"):
+            return JobRecord(
+                spec=JobSpec.from_json(spec),
+                number=number,
+                fingerprint=fingerprint,
+                arrived=arrived,
+                ended=ended,
+                end=None if outcome is None else JobEnd.from_json(outcome),
+                items=items,
+                done=done,
+                failures=failures,
+                item_seconds=item_seconds,
+                size=size,
+                speedup=None if p is None else PowerLaw(p),
+            )
+
+    def read_ends(self) -> list[JobEndEntry]:
+        """Return when jobs have ended, without reading anything else."""
+        rows = self._database.select("SELECT number, name, ended, spec FROM jobs ORDER BY number")
+        return [
+            JobEndEntry(number, name, ended, json.loads(spec)["after"] if ended is None else ())
+            for number, name, ended, spec in rows
+        ]
+
+    def _remove_rows(self, connection: sqlite3.Connection, number: int) -> None:
+        """Remove a job with all that belongs to it, but not its items."""
+        connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
+        for table in ("failures", "holdings", "hooks"):
+            connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
+
+    def _reopen(self, connection: sqlite3.Connection, number: int) -> None:
+        """Let the next resume continue a job that has ended."""
+        self._write_jobs(connection, [self.read_record(number).reopen()])
+
+    def _write_attempts(
+        self, connection: sqlite3.Connection, attempts: Iterable[FailedAttempt]
+    ) -> None:
+        """Add failed attempts of items."""
+        rows = (
+            (
+                *(job, time, round_, is_last),
+                failure.item,
+                failure.attempts,
+                failure.value,
+                failure.error,
+                failure.traceback,
+                failure.pickled_exception,
+            )
+            for job, time, round_, is_last, failure in attempts
+        )
+        connection.executemany(_WRITE_ATTEMPT, rows)
+
+    def _remove_attempts(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+        """Remove the failed attempts of jobs."""
+        rows = [(number,) for number in numbers]
+        connection.executemany("DELETE FROM failures WHERE job = ?", rows)
+
+    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
+        """Return the items of a job that have failed, in the order of the items."""
+        rows = self._database.iterate(_SELECT_FAILURES, record.number, record.spec.round)
+        return [
+            ItemFailure(
+                item=position,
+                attempts=attempts,
+                value=value,
+                error=error,
+                traceback=traceback,
+                pickled_exception=exception,
+            )
+            for position, attempts, value, error, traceback, exception in rows
+        ]
+
+    # --- finished items, and their results, which are checked when they are read ------------------
+
+    def _create_rows(self, items: Iterable[FinishedItem]) -> list[ItemRow]:
+        """Write large results to files; return the rows of the items."""
+        rows: list[ItemRow] = []
+        for job, key, position, seconds, ended, result in items:
+            if len(result) > MAX_BYTES_IN_DATABASE:
+                digest = hash_content(result)
+                self._files.write(get_result_name(job, key, digest), result)
+                rows.append((job, key, position, seconds, ended, digest, None))
+            else:
+                digest = compute_digest(job, key, result)
+                rows.append((job, key, position, seconds, ended, digest, result))
+        return rows
+
+    def _write_items(
+        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[ItemRow]
+    ) -> list[str]:
+        """Write the changes of items; return the names of the result files to remove."""
+        unused = []
+        for job in changes.jobs_to_redo:
+            unused += _find_files(connection, "job = ?", (job,))
+            connection.execute("DELETE FROM items WHERE job = ?", (job,))
+        connection.executemany(
+            "UPDATE items SET position = ? WHERE job = ? AND key = ?",
+            [(position, job, key) for job, key, position in changes.moved_items],
+        )
+        connection.executemany(_WRITE_ITEM, rows)
+        return unused
+
+    def measure_results(self) -> dict[int, int]:
+        """Return how many bytes the results of each job take, by the numbers of the jobs."""
+        query = "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
+        sizes: dict[int, int] = dict(self._database.iterate(query))
+        for name, size in self._files.list_sizes():
+            number, _, _ = name.partition("-")
+            if number.isdecimal():
+                sizes[int(number)] = sizes.get(int(number), 0) + size
+        return sizes
+
+    def _remove_items(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
+        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
+        keys = [
+            key
+            for (key,) in connection.execute(
+                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
+            )
+        ]
+        unused: list[str] = []
+        for key in keys:
+            unused += _find_files(connection, "job = ? AND key = ?", (job, key))
+        connection.executemany(
+            "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
+        )
+        return unused
+
+    def _has_items(self, connection: sqlite3.Connection, job: int) -> bool:
+        """Return whether there are items of a job."""
+        query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
+        return connection.execute(query, (job,)).fetchone() is not None
+
+    def _remove_orphans(self) -> None:
+        """Remove the items of jobs that were removed."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
+
+    def _remove_orphaned_files(self) -> None:
+        """Remove the result files that belong to no item: their scheduler was interrupted."""
+        query = "SELECT job, key, digest FROM items WHERE result IS NULL"
+        self._files.keep_only({get_result_name(*row) for row in self._database.iterate(query)})
+
+    def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and positions of the finished items of a job.
+
+        Discard those whose result files are missing, so that they are done again.
+        """
+        without_file: dict[bytes, int] = {}
+        query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
+        for key, position, digest, in_file in self._database.iterate(query, number):
+            if in_file and not self._files.get_path(get_result_name(number, key, digest)).exists():
+                without_file[key] = position
+            else:
+                yield key, position
+        if without_file:
+            name = self.read_record(number).name
+            for position in without_file.values():
+                message = (
+                    "hesrpt: %s: missing file of item %s of job %r; the item will be done again"
+                )
+                _LOG.warning(message, self._database.path, position, name)
+            self._discard(number, list(without_file))
+
+    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
+        """Yield the positions of the finished items that a job still has.
+
+        With each comes where it was when it was done.
+        """
+        query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
+        for key, position in self._database.iterate(query, number):
+            yield position, parse_key(key)
+
+    def read_timings(
+        self, number: int, positions: range = ALL_POSITIONS
+    ) -> Iterator[tuple[int, float, float]]:
+        """Yield the positions of the finished items of a job, their seconds, and their ends."""
+        query = (
+            "SELECT position, seconds, ended FROM items "
+            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
+        )
+        return iter(self._database.select(query, number, positions.start, positions.stop))
+
+    def read_results(
+        self, number: int, run: int, earlier: range, positions: Iterable[int]
+    ) -> list[StoredResult]:
+        """Return the results of items at some positions, which were done in a run.
+
+        They were at consecutive ``earlier`` positions then. Raise an error if a result is damaged
+        or missing, and let the next resume do its item again.
+        """
+        query = (
+            "SELECT position, key, digest, result IS NULL, "
+            f"CASE WHEN LENGTH(result) <= {_MAX_READ_BYTES} THEN result END "
+            "FROM items WHERE job = ? AND key >= ? AND key < ?"
+        )
+        keys = create_key_range(run, earlier)
+        rows = {row[0]: row for row in self._database.select(query, number, *keys)}
+        results = []
+        for position, place in zip(positions, earlier, strict=True):
+            if (row := rows.get(position)) is None:
+                raise self._create_error(number, [], position, "has no result")
+            _, key, digest, is_in_file, result = row
+            if parse_key(key).position != place:
+                raise self._create_error(number, [key], position, "has a damaged entry")
+            stored = StoredResult(position, key, digest, result, bool(is_in_file))
+            if result is not None:
+                self._check_result(number, stored, result)
+            results.append(stored)
+        return results
+
+    def _check_result(self, number: int, stored: StoredResult, result: Any) -> bytes:
+        """Return a result that was read; raise an error if it is damaged."""
+        if type(result) is bytes and stored.digest == compute_digest(number, stored.key, result):
+            return result
+        raise self._create_error(number, [stored.key], stored.position, "has a damaged result")
+
+    def load(self, number: int, stored: StoredResult) -> bytes:
+        """Return a result, from its file if it is very large."""
+        if stored.pickled is not None:
+            return stored.pickled
+        if not stored.is_in_file:
+            query = "SELECT result FROM items WHERE job = ? AND key = ?"
+            for (result,) in self._database.select(query, number, stored.key):
+                return self._check_result(number, stored, result)
+            raise self._create_error(number, [], stored.position, "has no result")
+        file = get_result_name(number, stored.key, stored.digest)
+        content = self._files.read(file)
+        if content is not None and hash_content(content) == stored.digest:
+            return content
+        name = self.read_record(number).name
+        self._discard(number, [stored.key])
+        problem = "missing" if content is None else "damaged"
+        raise StateError(
+            f"{self._files.get_path(file)}: the result of item {stored.position} of job {name!r} "
+            f"is {problem}; resume the run to do the item again"
+        )
+
+    def _create_error(
+        self, number: int, keys: Sequence[bytes], position: int, problem: str
+    ) -> StateError:
+        """Discard damaged entries of a job; return the error that says so."""
+        name = self.read_record(number).name
+        self._discard(number, keys)
+        return StateError(
+            f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
+            "do the item again"
+        )
+
+    def _discard(self, number: int, keys: Sequence[bytes]) -> None:
+        """Remove items with some keys, and let the next resume do them again."""
+        unused: list[str] = []
+        # If this fails, the damage is what the caller has to know about.
+        with suppress(StateError), self._database.transaction(durable=True) as connection:
+            for key in keys:
+                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
+                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
+            self._reopen(connection, number)
+        self._files.remove(unused)

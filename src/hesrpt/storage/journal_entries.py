@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -165,6 +166,15 @@ class Answer(NamedTuple):
     text: str  # empty: nobody waits for it
 
 
+class SubmissionKey(NamedTuple):
+    """The idempotency key with which a client of a service has added jobs."""
+
+    key: str
+    digest: str  # of what was asked for
+    jobs: Sequence[int]  # their numbers
+    time: float  # when, in seconds since 1970
+
+
 class StoredResult(NamedTuple):
     """The result of an item in the journal."""
 
@@ -192,7 +202,9 @@ class Changes:
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
     forgotten_runs: list[int] = field(default_factory=list)
     hooks: list[HookCall] = field(default_factory=list)  # new ones, and changed ones
+    keys: list[SubmissionKey] = field(default_factory=list)  # of the jobs of clients
     values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
+    is_durable: bool = False  # whether somebody is told of them, so that nothing may undo them
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -208,3 +220,39 @@ class Changes:
             or self.failed_attempts
             or self.hooks
         )
+
+
+# --- what a scheduler plans and predicts, which it tells other processes once a second ------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """A run at one moment. Jobs are given by their numbers; those that have ended are left out."""
+
+    time: float = 0.0  # seconds since the run began
+    servers: int = 0  # how many there are
+    planned: Mapping[int, int] = field(default_factory=dict)  # servers that the policy gives jobs
+    ends: Mapping[int, float] = field(default_factory=dict)  # when jobs will end, where known
+    #: Of each kind of resource besides servers, how much there is, and how much is free.
+    resources: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return these values as text."""
+        jobs = [[job, servers, self.ends.get(job)] for job, servers in self.planned.items()]
+        return json.dumps([self.time, self.servers, jobs, dict(self.resources)])
+
+    @classmethod
+    def from_json(cls, text: str) -> RunProgress:
+        """Return the values that :meth:`to_json` wrote."""
+        time, servers, jobs, resources = json.loads(text)
+        return cls(
+            time=time,
+            servers=servers,
+            planned={job: planned for job, planned, _ in jobs},
+            ends={job: end for job, _, end in jobs if end is not None},
+            resources={kind: (total, free) for kind, (total, free) in resources.items()},
+        )
+
+
+#: The progress of a run that has not reported any.
+NO_PROGRESS = RunProgress()

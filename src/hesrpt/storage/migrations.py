@@ -22,7 +22,7 @@ import numpy as np
 from hesrpt.arrays import IntArray
 from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES, fingerprint_item
 from hesrpt.pickling import dump, load_harmless
-from hesrpt.storage.item_keys import create_keys
+from hesrpt.storage.earlier_items import create_keys
 from hesrpt.storage.journal_entries import FinishedItem
 from hesrpt.storage.results import compute_digest, hash_content
 
@@ -232,6 +232,27 @@ def _migrate_from_9(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE jobs SET outcome = convert_end(ended, outcome)")
     connection.create_function("convert_hook_error", 1, _convert_hook_error, deterministic=True)
     connection.execute("UPDATE hooks SET error = convert_hook_error(error) WHERE error NOT NULL")
+    _convert_keys(connection)
+
+
+def _convert_keys(connection: sqlite3.Connection) -> None:
+    """Let idempotency keys name the jobs that they have added, not the requests to add these."""
+    connection.execute(
+        "CREATE TABLE submission_keys (\n"
+        "    key TEXT PRIMARY KEY, digest TEXT NOT NULL, jobs TEXT NOT NULL, time REAL NOT NULL\n"
+        ") WITHOUT ROWID"
+    )
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'request_keys'"
+    if not connection.execute(query).fetchall():
+        return
+    specs = connection.execute("SELECT number, spec FROM jobs").fetchall()
+    jobs = {str(json.loads(spec).get("submission")): str(number) for number, spec in specs}
+    query = "SELECT key, digest, numbers, time FROM request_keys"
+    for key, digest, requests, time in connection.execute(query).fetchall():
+        numbers = " ".join(jobs[request] for request in requests.split() if request in jobs)
+        row = (key, digest, numbers, time)
+        connection.execute("INSERT INTO submission_keys VALUES (?, ?, ?, ?)", row)
+    connection.execute("DROP TABLE request_keys")
 
 
 def _convert_end(ended: float | None, error: str | None) -> str | None:

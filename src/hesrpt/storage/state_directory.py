@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import stat
 import time
 from pathlib import Path
 
-from hesrpt.errors import StateError
-from hesrpt.storage.posix import require_posix
+from hesrpt.errors import InputError, StateError
+
+# --- the live scheduler relies on POSIX -----------------------------------------------------------
+
+
+def require_posix() -> None:
+    """Raise an error on systems where the live scheduler cannot work."""
+    try:
+        has_file_locks = importlib.util.find_spec("fcntl") is not None
+    except ValueError:  # the module is blocked
+        has_file_locks = False
+    if not has_file_locks:
+        raise InputError(
+            "the live scheduler needs Linux or macOS; planning and simulating work on any system"
+        )
+
 
 # How long to wait for a lock, in seconds: another process may be checking whether it is free.
 _LOCK_TIMEOUT = 1.0

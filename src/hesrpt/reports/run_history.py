@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.jobs.job_spec import Group
 from hesrpt.policies import PolicyLike
+from hesrpt.scheduler.live_job import ItemTiming
 from hesrpt.speedups import Speedup
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
 
-#: Of a job with more items than this, only their total duration is used.
-MAX_TIMED_ITEMS = 5000
 #: Why a run cannot be replayed whose jobs were served by two policies.
 POLICY_CHANGED = "the run was resumed with another policy"
-
-
-class ItemTiming(NamedTuple):
-    """How long an item took, and when it ended."""
-
-    position: int
-    seconds: float
-    ended: float
 
 
 @dataclass(frozen=True, kw_only=True)
