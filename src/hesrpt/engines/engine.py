@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from hesrpt.decisions.dispatch import MAX_BATCH
+from hesrpt.decisions.core import MAX_BATCH
 from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
 from hesrpt.errors import InputError
 from hesrpt.jobs.text import describe_value
