@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -231,18 +230,12 @@ class Calibrator:
         self._policy = policy
         self._before: State | None = None  # the state of the last plan, with its calibration
         self.calibration: Calibration | None = None  # what the policy has learned so far
-
-    def has_to_learn(self, jobs: Iterable[int]) -> bool:
-        """Return whether jobs have come or gone since the last plan, given by their numbers."""
-        if not self._policy.is_calibrated:
-            return False
-        known = [] if self._before is None else self._before.jobs.tolist()
-        return list(jobs) != known
+        self.known_jobs: list[int] = []  # the numbers of the jobs in that state
 
     def advance(self, state: State) -> None:
         """Learn from what has happened since the last plan; ``state`` has all jobs of the run."""
         self.calibration = state.calibration = self._policy.calibrate(self._before, state)
-        self._before = state
+        self._before, self.known_jobs = state, state.jobs.tolist()
 
     def to_json(self) -> dict[str, Any] | None:
         """Return what a later run should know as JSON values.
@@ -258,6 +251,7 @@ class Calibrator:
         """Continue from what was learned elsewhere, without the jobs that were there."""
         nothing = np.zeros(0)
         self.calibration = calibration.take(np.zeros(0, dtype=np.int64))
+        self.known_jobs = []
         self._before = State(
             time=0.0,
             servers=0.0,
@@ -347,8 +341,10 @@ class Allocator:
 
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
         """Let the policy learn from all jobs, if some have come or gone."""
-        told = [job for job in jobs if has_estimate(job)]
-        if self.calibrator.has_to_learn(job.number for job in told):
+        if not self.policy.is_calibrated:
+            return
+        told = list(filter(has_estimate, jobs))
+        if [job.number for job in told] != self.calibrator.known_jobs:
             remaining, done = np.empty(len(told)), np.zeros(len(told))
             for place, job in enumerate(told):
                 remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
@@ -384,29 +380,40 @@ class Allocator:
         """Set the planned servers of each job; ``others`` are next in the order, and get none."""
         planned = [job.planned for job in jobs]
         self._others = others
-        self._apply_policy(jobs, servers, time)
-        _let_unknown_jobs_start(jobs, servers)
-        self._allocated_at = time
-        for job, before in zip(jobs, planned, strict=True):
-            if job.planned != before:
-                job.tally.changed.add(job)
-
-    def _apply_policy(self, active: list[ActiveJob], servers: int, time: float) -> None:
-        """Share servers between jobs."""
-        for job in active:
-            job.planned, job.denied = 0, 0 if job.is_paused else job.denied
-        running = [job for job in active if not job.is_paused]
-        fixed = [job for job in running if keeps_width(job, time)]
-        for job in fixed:
-            job.planned, job.denied = job.observed, 0
-        free = servers - sum(job.planned for job in fixed)
+        fixed: list[ActiveJob] = []
+        elastic: list[ActiveJob] = []
+        free = servers
+        for job in jobs:
+            if job.is_paused:
+                job.planned = job.denied = 0
+            elif keeps_width(job, time):
+                fixed.append(job)
+                job.planned, job.denied = job.observed, 0
+                free -= job.observed
+            else:
+                elastic.append(job)
         for job in fixed:
             (in_flight,) = job.in_flight.values()
             needed = min(in_flight.last_servers, servers)
             if in_flight.suspended_at is not None and needed <= free:
                 job.planned = needed
                 free -= needed
-        jobs = [job for job in running if job not in fixed]
+        self._apply_policy(elastic, jobs, servers, max(free, 0), time)
+        _let_unknown_jobs_start(jobs, servers)
+        self._allocated_at = time
+        for job, before in zip(jobs, planned, strict=True):
+            if job.planned != before:
+                job.tally.changed.add(job)
+
+    def _apply_policy(
+        self,
+        jobs: list[ActiveJob],
+        active: list[ActiveJob],
+        servers: int,
+        free: int,
+        time: float,
+    ) -> None:
+        """Share the free servers between some of the active jobs, within the resources of all."""
         remaining, needs = np.empty(len(jobs)), []
         for place, job in enumerate(jobs):
             job.forget_grant()
@@ -418,7 +425,7 @@ class Allocator:
                 bool(job.need) and not job.is_size_known and job.waited_work > _PATIENCE_SECONDS
             )
             needs.append(_describe_need(job, is_overdue=is_overdue))
-        self._share(jobs, needs, remaining, max(free, 0), time)
+        self._share(jobs, needs, remaining, free, time)
         if any(job.need for job in jobs):
             wanted = [job.planned for job in jobs]
             ranks = self._rank(jobs, servers, time)
@@ -427,7 +434,7 @@ class Allocator:
                     _describe_need(job, is_overdue=need.is_overdue)
                     for job, need in zip(jobs, needs, strict=True)
                 ]
-                self._share(jobs, needs, remaining, max(free, 0), time)
+                self._share(jobs, needs, remaining, free, time)
             for job, first in zip(jobs, wanted, strict=True):
                 if job.need and job.planned == 0:
                     job.denied = max(job.denied, first)  # it becomes overdue some time
@@ -645,22 +652,24 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
     """Give jobs of unknown size one server each, so that their size can be learned."""
-    unknown = (
-        job
-        for job in jobs
-        if job.planned == 0
-        and job.is_bag
-        and not job.is_size_known
-        and job.max_servers > 0
-        and job.has_resources
-        and not job.is_paused
-    )
-    for job in islice(unknown, servers // 2):
+    spare = servers // 2
+    for job in jobs:
+        if (
+            spare == 0
+            or job.planned > 0
+            or not job.is_bag
+            or job.is_size_known
+            or job.max_servers == 0
+            or job.is_paused
+            or not job.has_resources
+        ):
+            continue
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)
         if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
             return
         richest.planned -= 1
         job.planned = 1
+        spare -= 1
 
 
 def keeps_width(job: ActiveJob, time: float) -> bool:

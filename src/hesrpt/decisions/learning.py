@@ -17,15 +17,11 @@ from math import exp, log, sqrt
 from operator import mul
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PRIOR_WEIGHT, JobSpec, Prior
 
 _MIN_P, _MAX_P = 0.01, 0.99
 # Durations are taken to scatter at least this much, relative to their mean.
 _MIN_SPREAD = 0.02
-# This many durations at least are summed by NumPy.
-_MANY = 64
 
 
 class WidthSums(NamedTuple):
@@ -44,12 +40,8 @@ class DurationSums(NamedTuple):
 
 
 def sum_durations(seconds: Sequence[float]) -> DurationSums:
-    """Return the sums over the durations of items; there may be many."""
-    if len(seconds) < _MANY:
-        return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
-    array = np.asarray(seconds)
-    # A scalar product would start the threads of BLAS, which take the cores from the items.
-    return DurationSums(len(seconds), float(array.sum()), float((array * array).sum()))
+    """Return the sums over the durations of items."""
+    return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
 
 
 @dataclass
@@ -88,7 +80,9 @@ class ItemDurations:
     def p(self) -> float:
         """The fitted power of the speedup, rounded to two digits: more would be noise."""
         if self._fitted_p is None:
-            self._fitted_p = fit_p([self.sum_widths()] if self.counts else [], self.prior)
+            # Items of one width say nothing about p.
+            sums = [self.sum_widths()] if len(self.counts) > 1 else []
+            self._fitted_p = fit_p(sums, self.prior)
         return self._fitted_p
 
     @property
