@@ -52,6 +52,8 @@ class Supervision:
         with theirs:
             arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
             command = build_isolated_command("supervisor", "run_guardian", *arguments)
+            environment = {**os.environ, GUARDED_VARIABLE: mark}
+            environment.pop(MARKS_VARIABLE, None)
             if is_detached:
                 command = ["sh", "-c", '"$@" &', "sh", *command]
             self._process = subprocess.Popen(
@@ -61,10 +63,7 @@ class Supervision:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
                 pass_fds=[theirs.fileno()],
-                env={
-                    **{name: text for name, text in os.environ.items() if name != MARKS_VARIABLE},
-                    GUARDED_VARIABLE: mark,
-                },
+                env=environment,
             )
         if is_detached:
             self._process.wait()
@@ -171,7 +170,7 @@ class Supervision:
 
     def check_end(self) -> bool:
         """Return whether guardian, supervisor and all processes are gone, after one has died."""
-        alive = [pid for pid in self._ends if self._is_alive(pid)]
+        alive = list(filter(self._is_alive, self._ends))
         # Keepers stay until all that they have started is gone.
         alive = alive or find_marked(self.mark, GUARDED_VARIABLE)
         if alive:
