@@ -107,7 +107,7 @@ class Core:
         self.tally = Tally()
         self._line = WaitingLine(self.jobs)
         # In the engine without a server; those of jobs that have ended are passed over.
-        self._queued: list[tuple[str, BatchInFlight]] = []
+        self._queued: list[tuple[ActiveJob, BatchInFlight]] = []
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -442,14 +442,15 @@ class Core:
             for item, in_flight in list(job.in_flight.items()):
                 if in_flight.servers <= job.planned:
                     continue
-                if job.is_paused:
-                    yield self._pause_command(job, item, in_flight, time)
+                if job.is_paused and job.spec.resize != "restart":
+                    job.suspend(in_flight, time)
+                    yield Suspend(job.name, item)
                 elif job.spec.resize == "affinity":
                     width = max(job.planned, job.min_servers)
                     if width < in_flight.servers:
                         job.set_servers(in_flight, width)
                         yield Resize(job.name, item, width)
-                elif job.spec.resize == "restart" and not keeps_width(job, time):
+                elif job.is_paused or (job.spec.resize == "restart" and not keeps_width(job, time)):
                     yield self._stop_to_restart(job, item, in_flight, time)
 
     def _grow(self, time: float) -> Iterable[Command]:
@@ -508,9 +509,8 @@ class Core:
     def _pass_on_server(self, time: float) -> None:
         """Record what has taken over the server of a batch that ended: what was queued first."""
         while self._queued:
-            name, batch = self._queued.pop(0)
-            owner = self.jobs.get(name)
-            if owner is not None and batch in owner.batches:
+            owner, batch = self._queued.pop(0)
+            if batch in owner.batches:
                 owner.set_servers(batch, 1)
                 batch.started, batch.width = time, owner.observed
                 return
@@ -521,30 +521,26 @@ class Core:
         If they are so short that they go in batches, queue a batch for each server: several
         servers may need one before the scheduler is awake.
         """
-        self._queued = [
-            (name, batch)
-            for name, batch in self._queued
-            if name in self.jobs and batch in self.jobs[name].batches
-        ]
         durations = self.allocator.all_durations
         if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
+        self._queued = [(job, batch) for job, batch in self._queued if batch in job.batches]
         limit = self.servers if durations.mean_seconds <= self.batch_seconds else 1
         while len(self._queued) < limit and self.tally.observed >= self.servers:
             job = self._choose_job_to_queue()
             if job is None:
                 return
             start = self._start_items(job, time, 0, job.startable_items)
-            self._queued.append((job.name, job.in_flight[start.item]))
+            self._queued.append((job, job.in_flight[start.item]))
             yield start
 
     def _choose_job_to_queue(self) -> ActiveJob | None:
         """Return the job that lacks most servers, if it counts those that it will take over."""
         # A queued item may take over the server of another job, so leave room for it.
-        queued = Counter(name for name, _ in self._queued)
+        queued = Counter(job for job, _ in self._queued)
         job, most_missing = None, -inf
         for candidate in self._line.contenders:
-            held = candidate.observed + queued[candidate.name]
+            held = candidate.observed + queued[candidate]
             missing = candidate.planned - held
             if (
                 missing > most_missing
@@ -570,14 +566,6 @@ class Core:
         batch = BatchInFlight(time, width, servers)
         job.add_in_flight(items, batch)
         return Start(job.name, items[0], next_items=items[1:] or (), gpus=batch.gpus)
-
-    def _pause_command(
-        self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
-    ) -> Suspend | Stop:
-        if job.spec.resize == "restart":
-            return self._stop_to_restart(job, item, in_flight, time)
-        job.suspend(in_flight, time)
-        return Suspend(job.name, item)
 
     def _stop_to_restart(
         self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float

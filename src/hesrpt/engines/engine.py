@@ -5,6 +5,8 @@ The driver sees one machine, a cluster and a test's fake engine through the same
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +15,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import cloudpickle
 
@@ -359,6 +361,17 @@ class Engine(ABC):
 
     def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""
+
+
+T = TypeVar("T")
+
+
+def take_all(messages: queue.SimpleQueue[T], timeout: float) -> Iterator[T]:
+    """Yield what is in a queue; if it is empty, wait up to ``timeout`` seconds for something."""
+    with contextlib.suppress(queue.Empty):
+        yield messages.get(timeout=timeout)
+        while True:
+            yield messages.get_nowait()
 
 
 #: Read by NVIDIA's libraries, and by AMD's.
