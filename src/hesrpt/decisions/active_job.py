@@ -263,18 +263,15 @@ class ActiveJob:
                     self._end_batch(found)
         return batch
 
-    def list_batches(self) -> list[tuple[int, ...]]:
-        """Return the items in flight, those of each batch together."""
+    def clear_in_flight(self) -> list[tuple[int, ...]]:
+        """Record that nothing is in flight any more; return what was, by batch."""
         batches: dict[BatchInFlight, list[int]] = {}
         for item, batch in self.in_flight.items():
             batches.setdefault(batch, []).append(item)
-        return list(map(tuple, batches.values()))
-
-    def clear_in_flight(self) -> None:
-        """Record that nothing is in flight any more."""
         self.in_flight.clear()
         for batch in list(self.batches):
             self._end_batch(batch)
+        return list(map(tuple, batches.values()))
 
     def _end_batch(self, batch: BatchInFlight) -> None:
         self.batches.discard(batch)
@@ -326,12 +323,6 @@ class ActiveJob:
             self.next_item = min(stop, self.done_before[0].start) if self.done_before else stop
             items += range(start, self.next_item)
         return tuple(items)
-
-    def prepare_for_retry(self) -> None:
-        """Prepare a job that has ended to be retried: items that were stopped run again."""
-        self.retry_queue.extend(self.in_flight)
-        self.clear_in_flight()
-        self.set_planned(0)
 
     def requeue_failed_items(self) -> None:
         """Let the failed items run again, each as often as at first."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
 from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, Tally
@@ -416,8 +417,8 @@ class Core:
         self, job: ActiveJob, commands: list[Command], early: JobEnd | None = None
     ) -> None:
         """End a job: as its items have ended, unless it ends before they have."""
-        for first, *others in job.list_batches():
-            commands.append(Stop(job.name, first, tuple(others)))
+        stopped = job.clear_in_flight()
+        commands += (Stop(job.name, items[0], items[1:]) for items in stopped)
         end = early or DONE
         if early is None and job.failed_items:
             end = JobEnd("items_failed", _describe_failed_items(job))
@@ -427,10 +428,9 @@ class Core:
         self._line.remove(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if early is None else job.spec.command is not None:
-            job.prepare_for_retry()
+            job.retry_queue.extend(chain.from_iterable(stopped))
+            job.set_planned(0)
             self.retriable_jobs[job.name] = job
-        else:
-            job.clear_in_flight()
 
     # --- which items start, stop and change their servers: shrinks come before grows ------------
 
