@@ -143,7 +143,10 @@ class Core:
             commands += self._shrink(time)
         elif not has_news:
             return commands
-        commands += self._grow(time)
+        while self._queued and self.tally.observed < self.servers:  # nobody holds these servers
+            self._pass_on_server(time)
+        commands += self._share_free(time)
+        commands += self._queue_items(time)
         return commands
 
     def take_changed(self) -> set[ActiveJob]:
@@ -418,7 +421,7 @@ class Core:
     ) -> None:
         """End a job: as its items have ended, unless it ends before they have."""
         stopped = job.clear_in_flight()
-        commands += (Stop(job.name, items[0], items[1:]) for items in stopped)
+        commands += [Stop(job.name, items[0], items[1:]) for items in stopped]
         end = early or DONE
         if early is None and job.failed_items:
             end = JobEnd("items_failed", _describe_failed_items(job))
@@ -453,16 +456,11 @@ class Core:
                 elif job.is_paused or (job.spec.resize == "restart" and not keeps_width(job, time)):
                     yield self._stop_to_restart(job, item, in_flight, time)
 
-    def _grow(self, time: float) -> Iterable[Command]:
+    def _share_free(self, time: float) -> Iterable[Command]:
         """Give free servers to jobs that hold fewer than requested."""
-        while self._queued and self.tally.observed < self.servers:  # nobody holds these servers
-            self._pass_on_server(time)
         free = self.servers - self.tally.observed
-        if free > 0:
-            yield from self._share_free(free, time)
-        yield from self._queue_item(time)
-
-    def _share_free(self, free: int, time: float) -> Iterable[Command]:
+        if free <= 0:
+            return
         needy = [job for job in self._line.contenders if job.observed < job.requested]
         # Commands first: they need several servers at once. Then bags, shortest first.
         if len(needy) > 1:
@@ -515,7 +513,7 @@ class Core:
                 batch.started, batch.width = time, owner.observed
                 return
 
-    def _queue_item(self, time: float) -> Iterable[Command]:
+    def _queue_items(self, time: float) -> Iterable[Command]:
         """If items are short and all servers are busy, queue one more item in the engine.
 
         If they are so short that they go in batches, queue a batch for each server: several

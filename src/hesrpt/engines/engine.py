@@ -54,13 +54,8 @@ class PackedFunction:
     path: list[str] = field(default_factory=lambda: list(sys.path))
     #: Files that it needs. Each worker receives copies of them.
     fds: Sequence[int] = ()
-    #: The file that it is in, if it is large.
-    file: int | None = None
-
-    @property
-    def all_fds(self) -> Sequence[int]:
-        """The files that each worker receives copies of; the one that it is in is the last."""
-        return self.fds if self.file is None else (*self.fds, self.file)
+    #: Whether it is in the last of these files, because it is large.
+    is_in_file: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

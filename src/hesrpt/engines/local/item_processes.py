@@ -223,12 +223,12 @@ class WorkerProcess:
         function: PackedFunction = batch.tasks.function
         is_new = function.number not in self._functions
         # First what may fail because there are too many open files.
-        copies = duplicate_all(function.all_fds) if is_new else []
+        copies = duplicate_all(function.fds) if is_new else []
         if not self.batches:
             self.busy_since, self.is_slow = time.monotonic(), False
         if is_new:
             self._functions.add(function.number)
-            head = ("function", function.number, function.path, function.file is not None)
+            head = ("function", function.number, function.path, function.is_in_file)
             self.channel.add(head, function.pickled, copies)
         self._given = (self._given + 1) % 256
         batch.token, tasks = bytes((self._given,)), batch.tasks
@@ -247,7 +247,7 @@ class WorkerProcess:
         counts = Counter(tokens)
         unstarted = [batch.cut(counts[batch.token[0]]) for batch in self.batches]
         self.batches = deque(batch for batch in self.batches if not batch.has_ended)
-        if not self.is_stopping:
+        if self.stop_by < inf and not self.is_stopping:
             self.stop_by = inf
         return [batch for batch in unstarted if batch is not None]
 
@@ -345,7 +345,7 @@ class WorkerProcess:
             self.has_to_end = True
         if replies:
             self.busy_since, self.is_slow = time.monotonic(), False
-            if not self.is_stopping:
+            if self.stop_by < inf and not self.is_stopping:
                 self.stop_by = inf
         if is_gone and self.batches:
             self.unstarted = self.withdraw()

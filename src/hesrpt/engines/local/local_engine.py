@@ -114,7 +114,7 @@ class LocalEngine(Engine):
     def register_function(self, packed: PackedFunction) -> PackedFunction:
         """Return a packed function that workers will forget when nobody refers to it any more."""
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
-        weakref.finalize(packed, close_all, packed.all_fds).atexit = False
+        weakref.finalize(packed, close_all, packed.fds).atexit = False
         return packed
 
     def pack_argument(self, argument: Any) -> Any:
