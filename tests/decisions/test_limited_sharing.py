@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hesrpt.arrays import IntArray
-from hesrpt.decisions.limited_sharing import Ask, Need, share_servers
+from hesrpt.decisions.allocation import Ask, Need, share_servers
 
 
 def share_equally(places: IntArray, servers: int) -> IntArray:

@@ -182,7 +182,7 @@ def test_function_that_carries_much_is_written_once(engine: LocalEngine) -> None
     data = os.urandom(2 * LARGE_BYTES)
     packed = engine.pack_function(lambda place: data[place])
     assert packed.pickled == b""
-    assert os.fstat(packed.file).st_size > len(data)
+    assert os.fstat(packed.fds[-1]).st_size > len(data)
     for item in range(2):  # on two workers
         argument = engine.pack_argument(item)
         engine.start("a", {item: PythonTask(function=packed, argument=argument)}, 1)

@@ -102,7 +102,7 @@ def test_part_of_a_result_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) 
         engine.start("a", {1: python_task(engine, lambda x: x, "next")}, 1)
 
         def is_sending() -> bool:
-            return any(worker.channel.has_partial_message for worker in engine.workers)
+            return any(worker.channel.incoming for worker in engine.workers)
 
         deadline = time.monotonic() + 90
         while not is_sending():

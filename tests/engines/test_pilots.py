@@ -8,18 +8,20 @@ import pytest
 
 from hesrpt.engines.slurm.pilots import (
     PilotChanges,
-    PilotSettings,
     PilotTable,
     SlurmState,
 )
 
-SETTINGS = PilotSettings(max_pilots=3, cores=2, walltime=1000.0, idle_seconds=60.0)
 NOTHING = PilotChanges()
 
 
-def create_table(*names: str, settings: PilotSettings = SETTINGS) -> PilotTable:
+def create_empty_table() -> PilotTable:
+    return PilotTable(max_pilots=3, cores=2, walltime=1000.0, idle_seconds=60.0)
+
+
+def create_table(*names: str) -> PilotTable:
     """Return a table of pilots that were submitted and have connected at time 0."""
-    table = PilotTable(settings)
+    table = create_empty_table()
     for name in names:
         table.add(name, 0.0)
     table.observe_workers(dict.fromkeys(names, 1), 0.0)
@@ -29,11 +31,11 @@ def create_table(*names: str, settings: PilotSettings = SETTINGS) -> PilotTable:
 
 @pytest.mark.parametrize(("demand", "pilots"), [(0, 0), (1, 1), (2, 1), (3, 2), (6, 3), (100, 3)])
 def test_pilots_follow_demand(demand: int, pilots: int) -> None:
-    assert PilotTable(SETTINGS).decide(demand, 0.0) == PilotChanges(pilots)
+    assert create_empty_table().decide(demand, 0.0) == PilotChanges(pilots)
 
 
 def test_pilots_that_wait_are_not_submitted_again() -> None:
-    table = PilotTable(SETTINGS)
+    table = create_empty_table()
     table.add("a", 0.0)
     table.add("b", 0.0)
     assert table.decide(6, 5.0) == PilotChanges(1)
@@ -116,7 +118,7 @@ def test_pilot_whose_worker_stays_away_is_replaced() -> None:
 
 
 def test_starts_that_fail_are_counted_until_one_succeeds() -> None:
-    table = PilotTable(SETTINGS)
+    table = create_empty_table()
     for name in ("a", "b"):
         table.add(name, 0.0)
         table.observe_jobs({name: (SlurmState.GONE, 0.0)}, 1.0)

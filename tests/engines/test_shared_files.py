@@ -123,7 +123,7 @@ def test_function_goes_through_the_connection_if_no_file_can_be_written(
     carried = os.urandom(2 * LARGE_BYTES)
     with limit(resource.RLIMIT_FSIZE, 2**16):
         packed = engine.pack_function(lambda place: carried[place])
-    assert packed.file is None
+    assert not packed.is_in_file
     monkeypatch.setattr(engine, "pack_function", lambda _: packed)
     assert cloudpickle.loads(run_item(engine, len, 7).result) == carried[7]
 

@@ -54,7 +54,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
 
 def test_servers_and_pilots_limit_each_other() -> None:
     options = PilotOptions(servers=5, max_pilots=4, cores=2)
-    assert (options.max_servers, options.settings.max_pilots) == (5, 3)
+    assert (options.max_servers, options.create_table().max_pilots) == (5, 3)
 
 
 def test_options_become_directives() -> None:

@@ -104,7 +104,7 @@ class GatedChannel(Channel):
             self.gate.wait()
         except Killed:
             self.add(head, body)
-            message = b"".join(bytes(piece) for piece, _ in self._outgoing)
+            message = b"".join(bytes(piece) for piece, _ in self.outgoing)
             self.connection.send(message[: min(self.cut, len(message) - 1)])
             raise
         super().send(head, body, fds)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
+from sys import maxsize
 
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.jobs.item_resources import ResourceStock, to_parts
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
+
+# Fitted powers have two digits, so there are at most 99 different ones.
+_get_power_law = cache(PowerLaw)
 
 
 @dataclass
@@ -80,7 +84,7 @@ class ActiveJob:
     max_width: int = 0  # the most servers that one command can have
     stock: ResourceStock = field(default_factory=ResourceStock)  # what all jobs share
     need: dict[str, int] = field(init=False)  # of each kind, for an item or its command
-    granted: int = 0  # how many items the resources allow; no limit for a job that needs none
+    granted: int = maxsize  # how many items the resources allow
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
     resized_at: float = -inf
@@ -132,8 +136,12 @@ class ActiveJob:
     @property
     def is_size_known(self) -> bool:
         """Whether the size of the job, or of its items, is given or learned, not assumed."""
-        spec = self.spec
-        return spec.size is not None or self.durations.is_anything_known
+        durations = self.durations
+        return (
+            self.spec.size is not None
+            or bool(durations.counts)
+            or durations.prior.item_seconds is not None
+        )
 
     @property
     def waiting_items(self) -> int:
@@ -156,18 +164,13 @@ class ActiveJob:
         return 0 if self.is_paused else self.unstarted_items
 
     @property
-    def usable_items(self) -> int:
-        """How many items are in flight or can be started now."""
-        return len(self.in_flight) + self.startable_items
-
-    @property
     def max_servers(self) -> int:
         """The most servers that the job can use now."""
         if self.is_bag:
-            return self._limit(self.usable_items)
+            return min(len(self.in_flight) + self.startable_items, self.server_limit)
         if self.is_paused or not self.can_ever_run or self._lacks_resources:
             return 0
-        return self._limit(self.max_width)
+        return min(self.max_width, self.server_limit)
 
     @property
     def can_ever_run(self) -> bool:
@@ -177,7 +180,7 @@ class ActiveJob:
     @property
     def _lacks_resources(self) -> bool:
         """Whether a command that has not started gets no resources."""
-        return bool(self.need) and not self.granted and not self.in_flight
+        return not self.granted and not self.in_flight
 
     @property
     def max_servers_later(self) -> int:
@@ -185,10 +188,10 @@ class ActiveJob:
         if self.is_paused:
             return self.max_servers
         if self.is_bag:
-            return self._limit(len(self.in_flight) + self.waiting_items)
+            return min(len(self.in_flight) + self.waiting_items, self.server_limit)
         if self._lacks_resources:
             return 0
-        return max(self._limit(self.max_width), self.min_servers)
+        return max(min(self.max_width, self.server_limit), self.min_servers)
 
     @property
     def min_servers(self) -> int:
@@ -206,19 +209,10 @@ class ActiveJob:
         return self.min_servers if self.spec.resize == "affinity" else self.planned
 
     @property
-    def server_limit(self) -> int | None:
-        """The most servers that it may have, by its limit and its resources; None: no limit."""
-        if not self.need or not self.is_bag:
-            return self.spec.max_servers
-        return (
-            self.granted
-            if self.spec.max_servers is None
-            else min(self.granted, self.spec.max_servers)
-        )
-
-    def _limit(self, servers: int) -> int:
-        limit = self.server_limit
-        return servers if limit is None else min(servers, limit)
+    def server_limit(self) -> int:
+        """The most servers that it may have, by its limit and its resources."""
+        limit = self.spec.max_servers or maxsize
+        return min(limit, self.granted) if self.is_bag else limit
 
     @property
     def requested(self) -> int:
@@ -257,31 +251,27 @@ class ActiveJob:
         in_flight.suspended_at = None
         self.set_servers(in_flight, servers)
 
-    def remove_in_flight(self, items: Sequence[int]) -> Mapping[BatchInFlight, int]:
-        """Record that items are no longer in flight.
+    def remove_in_flight(self, items: Sequence[int]) -> BatchInFlight | None:
+        """Record that items of one batch are no longer in flight; return it, or None."""
+        batch = None
+        for item in items:
+            found = self.in_flight.pop(item, None)
+            if found is not None:
+                batch = batch or found
+                found.items_left -= 1
+                if found.items_left == 0:
+                    self._end_batch(found)
+        return batch
 
-        Returns how many items of each batch were.
-        """
-        found = (self.in_flight.pop(item, None) for item in items)
-        removed = Counter(batch for batch in found if batch is not None)
-        for batch, count in removed.items():
-            batch.items_left -= count
-            if batch.items_left == 0:
-                self._end_batch(batch)
-        return removed
-
-    def list_batches(self) -> list[tuple[int, ...]]:
-        """Return the items in flight, those of each batch together."""
+    def clear_in_flight(self) -> list[tuple[int, ...]]:
+        """Record that nothing is in flight any more; return what was, by batch."""
         batches: dict[BatchInFlight, list[int]] = {}
         for item, batch in self.in_flight.items():
             batches.setdefault(batch, []).append(item)
-        return [tuple(items) for items in batches.values()]
-
-    def clear_in_flight(self) -> None:
-        """Record that nothing is in flight any more."""
         self.in_flight.clear()
         for batch in list(self.batches):
             self._end_batch(batch)
+        return list(map(tuple, batches.values()))
 
     def _end_batch(self, batch: BatchInFlight) -> None:
         self.batches.discard(batch)
@@ -323,7 +313,9 @@ class ActiveJob:
         if self.retry_queue:
             return (self.retry_queue.popleft(),)
         self.items_taken += count
-        items = [self.returned.popleft() for _ in range(min(count, len(self.returned)))]
+        items: list[int] = []
+        while self.returned and len(items) < count:
+            items.append(self.returned.popleft())
         while len(items) < count:
             while self.done_before and self.done_before[0].start == self.next_item:
                 self.next_item = self.done_before.popleft().stop
@@ -332,8 +324,17 @@ class ActiveJob:
             items += range(start, self.next_item)
         return tuple(items)
 
+    def requeue_failed_items(self) -> None:
+        """Let the failed items run again, each as often as at first."""
+        for item in sorted(self.failed_items):
+            self.retry_queue.append(item)
+            self.failures.pop(item, None)
+            self.losses.pop(item, None)
+        self.done_count -= len(self.failed_items)
+        self.failed_items.clear()
 
-@cache
-def _get_power_law(p: float) -> PowerLaw:
-    """Return the speedup of jobs whose fitted p is this; there are at most 99 different ones."""
-    return PowerLaw(p)
+    def remove_queued_items(self, items: Sequence[int]) -> int:
+        """Do not run stopped items again that turn out to be done; return how many there were."""
+        done = set(items).intersection(self.retry_queue)
+        self.retry_queue = deque(item for item in self.retry_queue if item not in done)
+        return len(done)

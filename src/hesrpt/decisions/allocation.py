@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.decisions.active_job import ActiveJob
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.decisions.limited_sharing import Need, Shares, share_servers
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Adaptive,
@@ -31,6 +30,139 @@ from hesrpt.policies import (
     round_fairly,
 )
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
+
+# --- limits: sharing servers between jobs that need several at once, or can use only a few -------
+#
+# The policy shares the servers, and again those that it gave to jobs that cannot use them. It does
+# not know the fewest servers of a job. If it gives a job less, this is settled first, and the
+# policy shares the other servers between the other jobs:
+#
+# 1. A job that is promised its fewest servers gets them.
+# 2. Any other job gets its fewest servers or none, whichever is closer to the plan, as far as this
+#    leaves at least one server, or the fewest they need, to the jobs that have some. A job that is
+#    overdue gets its fewest servers before others get any.
+#
+# Servers that are left because of this go to jobs that can use them.
+
+#: Asks the policy: the places of some jobs and a number of servers in, whole servers of each out.
+Ask: TypeAlias = Callable[[IntArray, int], IntArray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What a job can do with servers."""
+
+    fewest: int = 0  # it cannot run on less
+    most: int  # it cannot use more
+    promise: int = 0  # those with a higher one get their fewest first; 0: the policy decides
+    is_overdue: bool = False
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The servers of each job, and what the policy gave to jobs that need more."""
+
+    servers: IntArray
+    denied: IntArray
+
+
+def share_servers(ask: Ask, needs: Sequence[Need], servers: int) -> Shares:
+    """Share servers between jobs, which are listed in the order of their arrival."""
+    sharing = _Sharing(ask, needs, servers)
+    plan = sharing.plan()
+    usable = int(plan.sum())  # the policy may leave servers idle
+    while sharing.settle(plan):
+        plan = sharing.plan()
+    if sharing.settled:
+        plan = sharing.use_leftover(plan, usable)
+    return Shares(plan, np.where(plan == 0, sharing.denied, 0))
+
+
+class _Sharing:
+    """A plan that is being made."""
+
+    def __init__(self, ask: Ask, needs: Sequence[Need], servers: int) -> None:
+        self.ask, self.needs, self.servers = ask, needs, servers
+        self.settled: dict[int, int] = {}  # servers of jobs that would otherwise have too few
+        self.denied = np.zeros(len(needs), dtype=np.int64)
+
+    @property
+    def unsettled(self) -> int:
+        """How many servers the policy may share."""
+        return self.servers - sum(self.settled.values())
+
+    def plan(self) -> IntArray:
+        """Let the policy share the servers that are not settled."""
+        held = np.zeros(len(self.needs), dtype=np.int64)
+        for job, servers in self.settled.items():
+            held[job] = servers
+        most = np.array([need.most for need in self.needs])
+        free = self.unsettled
+        jobs = np.array([job for job in range(len(held)) if job not in self.settled], dtype=int)
+        while len(jobs):
+            plan = self.ask(jobs, free)
+            # Ask again without the jobs that cannot use more, to share what they leave.
+            is_full = plan >= most[jobs]
+            settled = is_full if is_full.any() else ~is_full
+            held[jobs[settled]] = np.minimum(plan, most[jobs])[settled]
+            free -= int(held[jobs[settled]].sum())
+            jobs = jobs[~settled]
+        return held
+
+    def settle(self, plan: IntArray) -> bool:
+        """Settle what jobs get that need more than planned; return whether there are any."""
+        wanted = {
+            job: int(n)
+            for job, n in enumerate(plan)
+            if job not in self.settled and n < self.needs[job].fewest <= self.needs[job].most
+        }
+        promised = [job for job in wanted if self.needs[job].promise]
+        short = [job for job, n in wanted.items() if n > 0 or self.needs[job].is_overdue]
+        if promised:
+            for job in sorted(promised, key=lambda job: -self.needs[job].promise):
+                self.settled[job] = min(self.needs[job].fewest, self.unsettled)
+        elif short:
+            self._raise_or_deny(short, wanted, plan)
+        return bool(promised or short)
+
+    def _raise_or_deny(self, short: list[int], wanted: dict[int, int], plan: IntArray) -> None:
+        """Give jobs their fewest servers, or none."""
+        needs, settled = self.needs, {*short, *self.settled}
+        others = [job for job, n in enumerate(plan) if n > 0 and job not in settled]
+        promised = sum(needs[job].fewest for job in others if needs[job].promise)
+        entitled = sum(max(needs[job].fewest, 1) for job in others if not needs[job].promise)
+        for job in sorted(short, key=lambda job: self._rank(job, wanted[job])):
+            fewest, is_overdue = needs[job].fewest, needs[job].is_overdue
+            room = self.unsettled - promised - (0 if is_overdue else entitled)
+            if fewest <= room and (is_overdue or 2 * wanted[job] >= fewest):
+                self.settled[job] = fewest
+            else:
+                self.settled[job] = 0
+                self.denied[job] = wanted[job]
+
+    def use_leftover(self, plan: IntArray, usable: int) -> IntArray:
+        """Give servers that nobody has to jobs that can use them."""
+        held = plan.copy()
+        waiting = [job for job, n in enumerate(held) if n == 0 and self.needs[job].most > 0]
+        for job in sorted(waiting, key=lambda job: self._rank(job, int(self.denied[job]))):
+            if held.sum() + (fewest := max(self.needs[job].fewest, 1)) <= usable:
+                held[job] = fewest
+        while (left := usable - int(held.sum())) > 0:
+            room = {
+                job: need.most - int(held[job])
+                for job, need in enumerate(self.needs)
+                if 0 < held[job] < need.most
+            }
+            if not room:
+                break
+            for job, more in room.items():
+                held[job] += min(max(left // len(room), 1), more, usable - int(held.sum()))
+        return held
+
+    def _rank(self, job: int, wanted: int) -> tuple[bool, float, int]:
+        need = self.needs[job]
+        return not need.is_overdue, -wanted / max(need.fewest, 1), job
+
 
 # --- resources: granted if the plans of all jobs together need more of them than there is ---------
 #
@@ -97,23 +229,13 @@ class Calibrator:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._before: State | None = None  # the state of the last plan, with its calibration
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What the policy has learned so far."""
-        return None if self._before is None else self._before.calibration
-
-    def has_to_learn(self, jobs: Iterable[int]) -> bool:
-        """Return whether jobs have come or gone since the last plan, given by their numbers."""
-        if not self._policy.is_calibrated:
-            return False
-        known = [] if self._before is None else self._before.jobs.tolist()
-        return list(jobs) != known
+        self.calibration: Calibration | None = None  # what the policy has learned so far
+        self.known_jobs: list[int] = []  # the numbers of the jobs in that state
 
     def advance(self, state: State) -> None:
         """Learn from what has happened since the last plan; ``state`` has all jobs of the run."""
-        state.calibration = self._policy.calibrate(self._before, state)
-        self._before = state
+        self.calibration = state.calibration = self._policy.calibrate(self._before, state)
+        self._before, self.known_jobs = state, state.jobs.tolist()
 
     def to_json(self) -> dict[str, Any] | None:
         """Return what a later run should know as JSON values.
@@ -128,6 +250,8 @@ class Calibrator:
     def resume(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
         nothing = np.zeros(0)
+        self.calibration = calibration.take(np.zeros(0, dtype=np.int64))
+        self.known_jobs = []
         self._before = State(
             time=0.0,
             servers=0.0,
@@ -138,7 +262,7 @@ class Calibrator:
             arrivals=nothing,
             weights=nothing,
             speedups=SpeedupVector.create([]),
-            calibration=calibration.take(np.zeros(0, dtype=np.int64)),
+            calibration=self.calibration,
         )
 
 
@@ -181,9 +305,8 @@ class Allocator:
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
-        return (self._estimate_bag if job.is_bag else self._estimate_command)(job, time)
-
-    def _estimate_bag(self, job: ActiveJob, time: float) -> float:
+        if not job.is_bag:
+            return self._estimate_command(job, time)
         item_seconds = self._estimate_item_seconds(job)
         items = float(job.remaining_items)
         for batch in job.batches:
@@ -210,26 +333,27 @@ class Allocator:
         if job.spec.size is not None and job.items is not None:
             return job.spec.size / max(job.items, 1)
         item_seconds = None
-        if job.durations.is_anything_known:  # of most jobs that wait, nothing is
+        if job.is_size_known:  # of most jobs that wait, nothing is
             item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
         if item_seconds is None:
             item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
         return item_seconds or _DEFAULT_ITEM_SECONDS
 
-    def _estimate_done(self, job: ActiveJob, time: float) -> float:
-        """Estimate the work that was done of a job, in seconds on one server."""
-        if job.is_bag:
-            return job.done_count and job.done_count * self._estimate_item_seconds(job)
-        return _measure_work_done(job, time)
-
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
         """Let the policy learn from all jobs, if some have come or gone."""
-        told = [job for job in jobs if has_estimate(job)]
-        if self.calibrator.has_to_learn(job.number for job in told):
-            works = [self.estimate_remaining(job, time) for job in told]
-            remaining = np.maximum(works, 1e-9)
+        if not self.policy.is_calibrated:
+            return
+        told = list(filter(has_estimate, jobs))
+        if [job.number for job in told] != self.calibrator.known_jobs:
+            remaining, done = np.empty(len(told)), np.zeros(len(told))
+            for place, job in enumerate(told):
+                remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
+                if not job.is_bag:
+                    done[place] = _measure_work_done(job, time)
+                elif job.done_count:
+                    done[place] = job.done_count * self._estimate_item_seconds(job)
             state = _describe_jobs(told, remaining, max(servers, 1), time)
-            state.sizes = remaining + [self._estimate_done(job, time) for job in told]
+            state.sizes = remaining + done
             self.calibrator.advance(state)
 
     def order(
@@ -256,29 +380,40 @@ class Allocator:
         """Set the planned servers of each job; ``others`` are next in the order, and get none."""
         planned = [job.planned for job in jobs]
         self._others = others
-        self._apply_policy(jobs, servers, time)
-        _let_unknown_jobs_start(jobs, servers)
-        self._allocated_at = time
-        for job, before in zip(jobs, planned, strict=True):
-            if job.planned != before:
-                job.tally.changed.add(job)
-
-    def _apply_policy(self, active: list[ActiveJob], servers: int, time: float) -> None:
-        """Share servers between jobs."""
-        for job in active:
-            job.planned, job.denied = 0, 0 if job.is_paused else job.denied
-        running = [job for job in active if not job.is_paused]
-        fixed = [job for job in running if keeps_width(job, time)]
-        for job in fixed:
-            job.planned, job.denied = job.observed, 0
-        free = servers - sum(job.planned for job in fixed)
+        fixed: list[ActiveJob] = []
+        elastic: list[ActiveJob] = []
+        free = servers
+        for job in jobs:
+            if job.is_paused:
+                job.planned = job.denied = 0
+            elif keeps_width(job, time):
+                fixed.append(job)
+                job.planned, job.denied = job.observed, 0
+                free -= job.observed
+            else:
+                elastic.append(job)
         for job in fixed:
             (in_flight,) = job.in_flight.values()
             needed = min(in_flight.last_servers, servers)
             if in_flight.suspended_at is not None and needed <= free:
                 job.planned = needed
                 free -= needed
-        jobs = [job for job in running if job not in fixed]
+        self._apply_policy(elastic, jobs, servers, max(free, 0), time)
+        _let_unknown_jobs_start(jobs, servers)
+        self._allocated_at = time
+        for job, before in zip(jobs, planned, strict=True):
+            if job.planned != before:
+                job.tally.changed.add(job)
+
+    def _apply_policy(
+        self,
+        jobs: list[ActiveJob],
+        active: list[ActiveJob],
+        servers: int,
+        free: int,
+        time: float,
+    ) -> None:
+        """Share the free servers between some of the active jobs, within the resources of all."""
         remaining, needs = np.empty(len(jobs)), []
         for place, job in enumerate(jobs):
             job.forget_grant()
@@ -290,13 +425,7 @@ class Allocator:
                 bool(job.need) and not job.is_size_known and job.waited_work > _PATIENCE_SECONDS
             )
             needs.append(_describe_need(job, is_overdue=is_overdue))
-
-        def share() -> None:
-            shares = self._share(jobs, needs, remaining, max(free, 0), time)
-            for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
-                job.planned, job.denied = int(planned), int(denied)
-
-        share()
+        self._share(jobs, needs, remaining, free, time)
         if any(job.need for job in jobs):
             wanted = [job.planned for job in jobs]
             ranks = self._rank(jobs, servers, time)
@@ -305,7 +434,7 @@ class Allocator:
                     _describe_need(job, is_overdue=need.is_overdue)
                     for job, need in zip(jobs, needs, strict=True)
                 ]
-                share()
+                self._share(jobs, needs, remaining, free, time)
             for job, first in zip(jobs, wanted, strict=True):
                 if job.need and job.planned == 0:
                     job.denied = max(job.denied, first)  # it becomes overdue some time
@@ -317,23 +446,26 @@ class Allocator:
         remaining: FloatArray,
         servers: int,
         time: float,
-    ) -> Shares:
-        """Share servers between jobs by the policy."""
+    ) -> None:
+        """Plan servers for jobs by the policy."""
         most = [need.most for need in needs]
+        denied = [0] * len(jobs)
         # By a power law, a job is faster on all servers that it can use.
-        if self.policy.uses_all_servers and all(isinstance(job.speedup, PowerLaw) for job in jobs):
-            if sum(most) <= servers:
-                return _create_shares(most)
-            is_any_promised = any(need.fewest for need in needs)
-            are_equal = max(most) == 1 and len({job.weight for job in jobs}) == 1
-            if servers > 0 and are_equal and not is_any_promised:
-                return self._serve_in_order(jobs, most, remaining, servers, time)
-
-        def ask(places: IntArray, servers: int) -> IntArray:
-            asked = [jobs[place] for place in places.tolist()]
-            return self._ask_policy(asked, remaining[places], servers, time)
-
-        return share_servers(ask, needs, servers)
+        uses_all = self.policy.uses_all_servers and all(
+            isinstance(job.speedup, PowerLaw) for job in jobs
+        )
+        if uses_all and sum(most) <= servers:
+            planned = most
+        elif uses_all and len(jobs) == 1 and jobs[0].is_bag:
+            planned = [servers]
+        elif uses_all and servers > 0 and _differ_only_in_size(jobs, needs):
+            planned = self._serve_in_order(jobs, most, remaining, servers, time)
+        else:
+            ask = partial(self._ask_policy, jobs, remaining, time)
+            shares = share_servers(ask, needs, servers)
+            planned, denied = shares.servers.tolist(), shares.denied.tolist()
+        for place, job in enumerate(jobs):
+            job.planned, job.denied = planned[place], denied[place]
 
     def _serve_in_order(
         self,
@@ -342,8 +474,8 @@ class Allocator:
         remaining: FloatArray,
         servers: int,
         time: float,
-    ) -> Shares:
-        """Share servers between jobs of equal weights that can use one each, or none.
+    ) -> list[int]:
+        """Return the servers of jobs of equal weights that can use one each, or none.
 
         Then all that matters of a policy is the order in which it serves them.
         """
@@ -356,7 +488,7 @@ class Allocator:
         served = [0] * len(jobs)
         for place in order[:servers].tolist():
             served[usable[place]] = 1
-        return _create_shares(served)
+        return served
 
     def _rank(self, jobs: list[ActiveJob], servers: int, time: float) -> dict[ActiveJob, int]:
         """Return the places of jobs in the order in which the policy serves them, or of arrival."""
@@ -366,14 +498,20 @@ class Allocator:
         return {job: place for place, job in enumerate(ordered)}
 
     def _ask_policy(
-        self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+        self,
+        jobs: list[ActiveJob],
+        remaining: FloatArray,
+        time: float,
+        places: IntArray,
+        servers: int,
     ) -> IntArray:
-        """Return the whole servers that the policy gives each job."""
+        """Return the whole servers that the policy gives the jobs at these places."""
         if servers == 0:
-            return np.zeros(len(jobs), dtype=np.int64)
-        state = _describe_jobs(jobs, remaining, servers, time)
+            return np.zeros(len(places), dtype=np.int64)
+        asked = [jobs[place] for place in places.tolist()]
+        state = _describe_jobs(asked, remaining[places], servers, time)
         state.others = self._others * self._mean_weight
-        return self.decide(state, knows_sizes=any(map(has_estimate, jobs)))
+        return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
         """Return the whole servers that the policy gives each job of a state.
@@ -443,11 +581,20 @@ def _describe_jobs(
     )
 
 
-def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Speedup:
+def limit_speedup(speedup: Speedup, max_servers: int, servers: int) -> Speedup:
     """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
-    if max_servers is None or max_servers >= servers:
+    if max_servers >= servers:
         return speedup
     return speedup.limited(float(max(max_servers, 1)))
+
+
+def _differ_only_in_size(jobs: list[ActiveJob], needs: Sequence[Need]) -> bool:
+    """Return whether jobs have equal weights, and can use one server each, or none."""
+    return (
+        max(need.most for need in needs) == 1
+        and not any(need.fewest for need in needs)
+        and len({job.weight for job in jobs}) == 1
+    )
 
 
 def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
@@ -459,11 +606,6 @@ def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
     elif job.observed > 0 and job.spec.resize == "affinity":
         promise = 2  # a running command cannot do without
     return Need(fewest=fewest, most=job.max_servers, promise=promise, is_overdue=is_overdue)
-
-
-def _create_shares(servers: Sequence[int]) -> Shares:
-    """Return the shares of jobs of which none was denied servers."""
-    return Shares(np.array(servers, dtype=np.int64), np.zeros(len(servers), dtype=np.int64))
 
 
 def _limit_to_resources(
@@ -510,22 +652,24 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
     """Give jobs of unknown size one server each, so that their size can be learned."""
-    unknown = (
-        job
-        for job in jobs
-        if job.planned == 0
-        and job.is_bag
-        and not job.is_size_known
-        and job.max_servers > 0
-        and job.has_resources
-        and not job.is_paused
-    )
-    for job in islice(unknown, servers // 2):
+    spare = servers // 2
+    for job in jobs:
+        if (
+            spare == 0
+            or job.planned > 0
+            or not job.is_bag
+            or job.is_size_known
+            or job.max_servers == 0
+            or job.is_paused
+            or not job.has_resources
+        ):
+            continue
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)
         if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
             return
         richest.planned -= 1
         job.planned = 1
+        spare -= 1
 
 
 def keeps_width(job: ActiveJob, time: float) -> bool:

@@ -13,23 +13,26 @@ A *paused* job is given no servers. A bag keeps those of its items in flight unt
 command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
 without servers, and goes on when the job has been resumed and there are servers for it.
 
-Events are handled here. Which items start and stop then is in
-:mod:`~hesrpt.decisions.dispatch`.
+When items are short, the engine is given one more item than there are servers, so that no server
+waits for the scheduler. This *queued* item holds no server until another item ends. Items that are
+very short, compared with the time that starting one takes, go in *batches*: a server is given
+several at once, and a batch is queued for each server.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
-from hesrpt.decisions.active_job import ActiveJob, BatchInFlight
-from hesrpt.decisions.allocation import Allocator
-from hesrpt.decisions.dispatch import MAX_BATCH, Dispatcher
+from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, Tally
+from hesrpt.decisions.allocation import Allocator, keeps_width
 from hesrpt.decisions.events import (
     CapacityChanged,
     Command,
+    Continue,
     Drop,
     Event,
     GroupChanged,
@@ -47,8 +50,10 @@ from hesrpt.decisions.events import (
     JobEvent,
     JobPaused,
     Reopen,
+    Resize,
     Start,
     Stop,
+    Suspend,
     Tick,
     WeightChanged,
     finish,
@@ -64,65 +69,14 @@ from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.policies import PolicyLike
 from hesrpt.units import format_count
 
-# --- when an item is tried again, and when it has failed ----------------------------------------
-#
-# Plain functions of the core's jobs: they do no I/O.
-
+# Items up to this long, in seconds, are queued in the engine before a server is free.
+_SHORT_SECONDS = 0.1
+# Towards the end of a job, batches become shorter, down to this fraction of the usual length.
+_SHRINKING = 10
+#: The most items that a server is given at once, unless its engine says otherwise.
+MAX_BATCH = 10_000
 # An item that has lost its server more often than this is assumed to be the cause.
 _MAX_LOSSES = 10
-
-
-def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> Drop | None:
-    """Queue an item that failed or lost its server; if that was too often, give it up."""
-    if isinstance(event, ItemLost):
-        losses = job.losses[event.item] = job.losses.get(event.item, 0) + event.was_started
-        if losses > _MAX_LOSSES:
-            error = f"item {event.item}: {describe_losses(losses)}"
-            return Drop(job.name, event.item, error, losses)
-    else:
-        failures = job.failures[event.item] = job.failures.get(event.item, 0) + 1
-        if failures > job.spec.retries:
-            return Drop(job.name, event.item, event.error)
-    if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
-        job.return_item(event.item)
-    else:
-        job.retry_queue.append(event.item)
-    return None
-
-
-def describe_failed_items(job: ActiveJob) -> str:
-    """Return how many items of a job have failed, and the first of them."""
-    count, error = len(job.failed_items), job.failed_items[min(job.failed_items)]
-    if not job.is_bag or job.spec.on_error == "raise":
-        return error
-    first = "" if count == 1 else "; the first"
-    # A job whose items are still being read does not know how many there are.
-    items = f"{count:,} of {format_count(job.items, 'item')}" if job.items is not None else None
-    return f"{items or format_count(count, 'item')} failed{first}: {error}"
-
-
-def prepare_for_retry(job: ActiveJob) -> None:
-    """Prepare a job that has ended to be retried: items that were stopped run again."""
-    job.retry_queue.extend(job.in_flight)
-    job.clear_in_flight()
-    job.set_planned(0)
-
-
-def requeue_failed_items(job: ActiveJob) -> None:
-    """Let the failed items of a job run again, each as often as at first."""
-    for item in sorted(job.failed_items):
-        job.retry_queue.append(item)
-        job.failures.pop(item, None)
-        job.losses.pop(item, None)
-    job.done_count -= len(job.failed_items)
-    job.failed_items.clear()
-
-
-def remove_queued_items(job: ActiveJob, items: Sequence[int]) -> int:
-    """Do not run stopped items again that turn out to be done; return how many there were."""
-    done = set(items).intersection(job.retry_queue)
-    job.retry_queue = deque(item for item in job.retry_queue if item not in done)
-    return len(done)
 
 
 class Core:
@@ -149,10 +103,12 @@ class Core:
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
+        self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
+        self.max_batch = max_batch  # the most items in a batch
+        self.tally = Tally()
         self._line = WaitingLine(self.jobs)
-        self._dispatcher = Dispatcher(
-            self.jobs, self._line, self.allocator, batch_seconds, max_batch
-        )
+        # In the engine without a server; those of jobs that have ended are passed over.
+        self._queued: list[tuple[ActiveJob, BatchInFlight]] = []
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -161,9 +117,12 @@ class Core:
     def apply(self, *events: Event) -> list[Command]:
         """Apply events to the state; return what follows at once. :meth:`decide` must be next."""
         commands: list[Command] = []
-        needs_plan = [self._apply(event, commands) for event in events]
-        self._needs_plan = self._needs_plan or any(needs_plan)
-        self._has_news = self._has_news or not all(isinstance(event, Tick) for event in events)
+        for event in events:
+            self._needs_plan |= self._apply(event, commands)
+            self._has_news |= not isinstance(event, Tick)
+            for arrival in self.predecessors.release(commands):
+                self._add_job(replace(arrival, time=event.time), commands)
+                self._needs_plan = True
         return commands
 
     def decide(self, time: float) -> list[Command]:
@@ -173,30 +132,29 @@ class Core:
         commands: list[Command] = []
         if needs_plan or (time - self.planned_at >= self.replan_seconds and self.jobs):
             self.planned_at = time
-            self._plan(time)
-            commands += self._dispatcher.shrink(time)
+            # Plan servers for the jobs that run and those that are next.
+            servers = self.servers
+            chosen = self._line.choose(
+                lambda jobs: self.allocator.order(jobs, servers, time), servers, time
+            )
+            if chosen.is_drawn:
+                self.allocator.calibrate(self.jobs.values(), servers, time)
+            self.allocator.allocate(chosen.jobs, servers, time, chosen.others)
+            commands += self._shrink(time)
         elif not has_news:
             return commands
-        commands += self._dispatcher.grow(self.servers, time)
+        while self._queued and self.tally.observed < self.servers:  # nobody holds these servers
+            self._pass_on_server(time)
+        commands += self._share_free(time)
+        commands += self._queue_items(time)
         return commands
-
-    def _plan(self, time: float) -> None:
-        """Plan servers for the jobs that run and those that are next."""
-        servers = self.servers
-        chosen = self._line.choose(
-            lambda jobs: self.allocator.order(jobs, servers, time), servers, time
-        )
-        if chosen.is_drawn:
-            self.allocator.calibrate(self.jobs.values(), servers, time)
-        self.allocator.allocate(chosen.jobs, servers, time, chosen.others)
 
     def take_changed(self) -> set[ActiveJob]:
         """Return the jobs whose servers have changed since the last call, planned or held.
 
         Some of them may have ended.
         """
-        tally = self._dispatcher.tally
-        changed, tally.changed = tally.changed, set()
+        changed, self.tally.changed = self.tally.changed, set()
         return changed
 
     def count_usable_servers(self) -> int:
@@ -215,7 +173,7 @@ class Core:
     @property
     def observed(self) -> int:
         """How many servers all jobs hold."""
-        return self._dispatcher.tally.observed
+        return self.tally.observed
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
@@ -233,15 +191,10 @@ class Core:
     # --- events -------------------------------------------------------------------------------
 
     def _apply(self, event: Event, commands: list[Command]) -> bool:
-        """Update the state; return whether a new plan is needed at once."""
-        needs_plan = self._apply_alone(event, commands)
-        for arrival in self.predecessors.release(commands):
-            self._add_job(replace(arrival, time=event.time), commands)
-            needs_plan = True
-        return needs_plan
+        """Update the state, except for jobs that have waited for others to end.
 
-    def _apply_alone(self, event: Event, commands: list[Command]) -> bool:
-        """Update the state, except for jobs that have waited for others to end."""
+        Return whether a new plan is needed at once.
+        """
         match event:
             case JobArrived():
                 if self.has_job(event.spec.name):
@@ -299,7 +252,7 @@ class Core:
             is_exhausted=not is_read_later,
             max_width=self.max_width,
             stock=self.stock,
-            tally=self._dispatcher.tally,
+            tally=self.tally,
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
             self.allocator.add_command_size(size)
@@ -326,7 +279,7 @@ class Core:
         return True
 
     def _reopen(self, job: ActiveJob, commands: list[Command]) -> None:
-        requeue_failed_items(job)
+        job.requeue_failed_items()
         job.max_width, job.group = self.max_width, self.groups.get(job.spec.group, PLAIN_GROUP)
         self.jobs[job.name] = job
         self._line.add(job)
@@ -342,16 +295,16 @@ class Core:
             case ItemsRead() | ItemsExhausted():
                 self._apply_to_job(event, job, [])
             case ItemFinished():
-                job.done_count += remove_queued_items(job, (event.item,))
+                job.done_count += job.remove_queued_items((event.item,))
             case ItemsFinished():
-                job.done_count += remove_queued_items(job, event.items)
+                job.done_count += job.remove_queued_items(event.items)
             case JobCancelled() if job.spec.command is None:
                 job.stopped_by = event.end
 
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
             case ItemsRead():
-                had_too_few_items = job.usable_items <= job.planned
+                had_too_few_items = len(job.in_flight) + job.startable_items <= job.planned
                 job.items_read = event.items
                 job.add_done(event.done)
                 if job.items is not None and not job.is_exhausted:
@@ -385,12 +338,12 @@ class Core:
 
     def _end_items(self, job: ActiveJob, items: Sequence[int], time: float) -> BatchInFlight | None:
         """Record that items of one batch have ended; None if they were not in flight."""
-        batch = next(iter(job.remove_in_flight(items)), None)
+        batch = job.remove_in_flight(items)
         if batch is None:
             return None
         batch.started = time  # then the next one started
         if batch.items_left == 0 and batch.servers > 0:
-            self._dispatcher.pass_on_server(time)
+            self._pass_on_server(time)
         return batch
 
     def _finish_items(
@@ -405,7 +358,7 @@ class Core:
         width_at_end, is_first = job.observed, not job.durations.counts
         batch = self._end_items(job, items, time)
         if batch is None:  # they were done before they could be stopped, and the job goes on
-            return self._complete_items(job, remove_queued_items(job, items), commands)
+            return self._complete_items(job, job.remove_queued_items(items), commands)
         if job.is_bag:
             width = max(round((batch.width + width_at_end) / 2), 1)
             sums = sum_durations(seconds)
@@ -439,12 +392,24 @@ class Core:
         self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
     ) -> bool:
         """Run an item again, unless it has failed too often; return whether to replan."""
-        drop = try_again(event, job)
+        item, drop = event.item, None
+        if isinstance(event, ItemLost):
+            losses = job.losses[item] = job.losses.get(item, 0) + event.was_started
+            if losses > _MAX_LOSSES:
+                drop = Drop(job.name, item, f"item {item}: {describe_losses(losses)}", losses)
+        else:
+            failures = job.failures[item] = job.failures.get(item, 0) + 1
+            if failures > job.spec.retries:
+                drop = Drop(job.name, item, event.error)
         if drop is None:
+            if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
+                job.return_item(item)
+            else:
+                job.retry_queue.append(item)
             return False
         commands.append(drop)
         if not job.spec.is_executor:
-            job.failed_items[event.item] = drop.error
+            job.failed_items[item] = drop.error
         if job.spec.is_executor or job.spec.on_error == "keep":
             return self._complete_items(job, 1, commands)
         job.done_count += 1
@@ -455,20 +420,177 @@ class Core:
         self, job: ActiveJob, commands: list[Command], early: JobEnd | None = None
     ) -> None:
         """End a job: as its items have ended, unless it ends before they have."""
-        commands += [Stop(job.name, items[0], items[1:]) for items in job.list_batches()]
+        stopped = job.clear_in_flight()
+        commands += [Stop(job.name, items[0], items[1:]) for items in stopped]
         end = early or DONE
         if early is None and job.failed_items:
-            end = JobEnd("items_failed", describe_failed_items(job))
+            end = JobEnd("items_failed", _describe_failed_items(job))
         commands += finish(job.spec, end)
         self.predecessors.end(job.name, end.state)
         del self.jobs[job.name]
         self._line.remove(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if early is None else job.spec.command is not None:
-            prepare_for_retry(job)
+            job.retry_queue.extend(chain.from_iterable(stopped))
+            job.set_planned(0)
             self.retriable_jobs[job.name] = job
-        else:
-            job.clear_in_flight()
+
+    # --- which items start, stop and change their servers: shrinks come before grows ------------
+
+    def _shrink(self, time: float) -> Iterable[Command]:
+        """Take servers from commands that hold more than planned."""
+        for job in self._line.contenders:
+            if job.is_bag:
+                continue
+            for item, in_flight in list(job.in_flight.items()):
+                if in_flight.servers <= job.planned:
+                    continue
+                if job.is_paused and job.spec.resize != "restart":
+                    job.suspend(in_flight, time)
+                    yield Suspend(job.name, item)
+                elif job.spec.resize == "affinity":
+                    width = max(job.planned, job.min_servers)
+                    if width < in_flight.servers:
+                        job.set_servers(in_flight, width)
+                        yield Resize(job.name, item, width)
+                elif job.is_paused or (job.spec.resize == "restart" and not keeps_width(job, time)):
+                    yield self._stop_to_restart(job, item, in_flight, time)
+
+    def _share_free(self, time: float) -> Iterable[Command]:
+        """Give free servers to jobs that hold fewer than requested."""
+        free = self.servers - self.tally.observed
+        if free <= 0:
+            return
+        needy = [job for job in self._line.contenders if job.observed < job.requested]
+        # Commands first: they need several servers at once. Then bags, shortest first.
+        if len(needy) > 1:
+            needy.sort(
+                key=lambda job: (
+                    job.is_bag,
+                    self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+                )
+            )
+        for job in needy:
+            if free <= 0:
+                break
+            if job.is_bag:
+                more = min(job.requested - job.observed, free, job.startable_items)
+                # A batch must leave at least one item for each server that starts after it.
+                for later_starts in range(more - 1, -1, -1):
+                    if not job.has_resources:
+                        break
+                    yield self._start_items(job, time, 1, job.startable_items - later_starts)
+                    free -= 1
+            elif job.in_flight:
+                ((item, in_flight),) = job.in_flight.items()
+                more = min(job.planned - in_flight.servers, free)
+                if in_flight.suspended_at is not None:
+                    if more < job.fewest_to_start:
+                        continue
+                    job.go_on(in_flight, more, time)
+                    free -= more
+                    yield Continue(job.name, item, more)
+                elif job.spec.resize == "affinity":
+                    job.set_servers(in_flight, in_flight.servers + more)
+                    free -= more
+                    yield Resize(job.name, item, in_flight.servers)
+                elif more == job.planned - in_flight.servers:
+                    free += in_flight.servers
+                    yield self._stop_to_restart(job, item, in_flight, time)
+                    free -= job.planned
+                    yield self._start_command(job, job.planned, time)
+            elif free >= job.fewest_to_start and job.has_resources:
+                width = min(job.planned, free)
+                free -= width
+                yield self._start_command(job, width, time)
+
+    def _pass_on_server(self, time: float) -> None:
+        """Record what has taken over the server of a batch that ended: what was queued first."""
+        while self._queued:
+            owner, batch = self._queued.pop(0)
+            if batch in owner.batches:
+                owner.set_servers(batch, 1)
+                batch.started, batch.width = time, owner.observed
+                return
+
+    def _queue_items(self, time: float) -> Iterable[Command]:
+        """If items are short and all servers are busy, queue one more item in the engine.
+
+        If they are so short that they go in batches, queue a batch for each server: several
+        servers may need one before the scheduler is awake.
+        """
+        durations = self.allocator.all_durations
+        if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
+            return
+        self._queued = [(job, batch) for job, batch in self._queued if batch in job.batches]
+        limit = self.servers if durations.mean_seconds <= self.batch_seconds else 1
+        while len(self._queued) < limit and self.tally.observed >= self.servers:
+            job = self._choose_job_to_queue()
+            if job is None:
+                return
+            start = self._start_items(job, time, 0, job.startable_items)
+            self._queued.append((job, job.in_flight[start.item]))
+            yield start
+
+    def _choose_job_to_queue(self) -> ActiveJob | None:
+        """Return the job that lacks most servers, if it counts those that it will take over."""
+        # A queued item may take over the server of another job, so leave room for it.
+        queued = Counter(job for job, _ in self._queued)
+        job, most_missing = None, -inf
+        for candidate in self._line.contenders:
+            held = candidate.observed + queued[candidate]
+            missing = candidate.planned - held
+            if (
+                missing > most_missing
+                and candidate.is_bag
+                and not candidate.need  # whose item ends next may hold other resources
+                and candidate.startable_items > 0
+                and held < (candidate.spec.max_servers or inf)
+            ):
+                job, most_missing = candidate, missing
+        return job
+
+    def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
+        """Start the next items of a bag, as many as a server should be given at once."""
+        width = max(job.observed + servers, 1)
+        count = 1
+        if self.batch_seconds > 0 and job.durations.counts:
+            # Items that take more than half of that travel alone, and are recorded as they end.
+            fitting = min(int(self.batch_seconds / job.durations.mean_seconds), self.max_batch)
+            # Shrink batches towards the end, so that all servers finish at about the same time.
+            fair = job.waiting_items // (2 * max(job.planned, 1))
+            count = max(min(fitting, max(fair, fitting // _SHRINKING)), 1)
+        items = job.take_items(min(count, max_items))
+        batch = BatchInFlight(time, width, servers)
+        job.add_in_flight(items, batch)
+        return Start(job.name, items[0], next_items=items[1:] or (), gpus=batch.gpus)
+
+    def _stop_to_restart(
+        self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
+    ) -> Stop:
+        job.previous_width = in_flight.servers
+        job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        job.remove_in_flight((item,))
+        return Stop(job.name, item)
+
+    def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
+        job.retry_queue.clear()
+        batch = BatchInFlight(time, width, width)
+        job.add_in_flight((0,), batch)
+        job.resized_at = time
+        job.waited_work, job.denied = 0.0, 0
+        return Start(job.name, 0, width, gpus=batch.gpus)
+
+
+def _describe_failed_items(job: ActiveJob) -> str:
+    """Return how many items of a job have failed, and the first of them."""
+    count, error = len(job.failed_items), job.failed_items[min(job.failed_items)]
+    if not job.is_bag or job.spec.on_error == "raise":
+        return error
+    first = "" if count == 1 else "; the first"
+    # A job whose items are still being read does not know how many there are.
+    items = f"{count:,} of {format_count(job.items, 'item')}" if job.items is not None else None
+    return f"{items or format_count(count, 'item')} failed{first}: {error}"
 
 
 # --- a warm-up of the decisions, on jobs that do not exist --------------------------------------

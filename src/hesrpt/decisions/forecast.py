@@ -18,9 +18,8 @@ import numpy as np
 
 from hesrpt.arrays import IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.allocation import Allocator, limit_speedup
+from hesrpt.decisions.allocation import Allocator, Need, limit_speedup, share_servers
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.limited_sharing import Need, share_servers
 from hesrpt.policies import Calibration, Policy, State
 from hesrpt.speedups import Speedup, SpeedupVector
 

@@ -11,22 +11,17 @@ servers, and under k^p, log(k·t) = log x + (1 − p) log k, where x is its size
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from operator import mul
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PRIOR_WEIGHT, JobSpec, Prior
 
 _MIN_P, _MAX_P = 0.01, 0.99
 # Durations are taken to scatter at least this much, relative to their mean.
 _MIN_SPREAD = 0.02
-# This many durations at least are summed by NumPy.
-_MANY = 64
 
 
 class WidthSums(NamedTuple):
@@ -39,18 +34,14 @@ class WidthSums(NamedTuple):
 class DurationSums(NamedTuple):
     """Sums over the durations of items."""
 
-    items: int
+    items: float  # how many there are; a fraction, if they count less than others
     total: float
     squares: float  # the sum of the squared durations
 
 
 def sum_durations(seconds: Sequence[float]) -> DurationSums:
-    """Return the sums over the durations of items; there may be many."""
-    if len(seconds) < _MANY:
-        return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
-    array = np.asarray(seconds)
-    # A scalar product would start the threads of BLAS, which take the cores from the items.
-    return DurationSums(len(seconds), float(array.sum()), float((array * array).sum()))
+    """Return the sums over the durations of items."""
+    return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
 
 
 @dataclass
@@ -60,8 +51,8 @@ class ItemDurations:
     Of commands, how many seconds of servers they took, by their numbers of servers.
     """
 
-    counts: dict[int, float] = field(default_factory=lambda: defaultdict(int))
-    seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    counts: dict[int, float] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
     squares: float = 0.0  # the sum of the squared durations
     prior: Prior = NOTHING_KNOWN
     _fitted_p: float | None = field(default=None, repr=False, compare=False)
@@ -74,8 +65,9 @@ class ItemDurations:
 
     def add_sums(self, width: int, sums: DurationSums) -> None:
         """Add finished items of one width, of which only the sums are known."""
-        self.counts[width] += sums.items
-        self.seconds[width] += max(sums.total, 1e-9 * sums.items)
+        self.counts[width] = self.counts.get(width, 0) + sums.items
+        total = max(sums.total, 1e-9 * sums.items)
+        self.seconds[width] = self.seconds.get(width, 0.0) + total
         self.squares += sums.squares
         self._fitted_p = self._alone = None
 
@@ -85,15 +77,12 @@ class ItemDurations:
         return sum(self.counts.values())
 
     @property
-    def is_anything_known(self) -> bool:
-        """Whether the duration of an item can be estimated."""
-        return bool(self.counts) or self.prior.item_seconds is not None
-
-    @property
     def p(self) -> float:
         """The fitted power of the speedup, rounded to two digits: more would be noise."""
         if self._fitted_p is None:
-            self._fitted_p = fit_p([self.sum_widths()] if self.counts else [], self.prior)
+            # Items of one width say nothing about p.
+            sums = [self.sum_widths()] if len(self.counts) > 1 else []
+            self._fitted_p = fit_p(sums, self.prior)
         return self._fitted_p
 
     @property
@@ -281,15 +270,16 @@ class KindMemory:
 
     def forget(self) -> list[int]:
         """Forget runs that hardly count any more; return their numbers."""
-        forgotten = []
+        forgotten: list[int] = []
         for key in self._to_forget:
             runs = self._runs[key]
             while len(runs) > _MAX_RUNS:
-                forgotten.append(runs.pop(0))
+                forgotten.append(runs.pop(0).number)
         self._to_forget.clear()
         while len(self._runs) > _MAX_KINDS:
-            forgotten += self._runs.pop(next(iter(self._runs)))
-        return [run.number for run in forgotten]
+            oldest = self._runs.pop(next(iter(self._runs)))
+            forgotten += [run.number for run in oldest]
+        return forgotten
 
     def get_prior(self, spec: JobSpec) -> Prior:
         """Return what is known about a job before its first item has ended."""
@@ -358,8 +348,9 @@ def _sum_commands(weighted: Sequence[tuple[float, ItemDurations]]) -> WidthSums:
     together = ItemDurations()
     for weight, durations in weighted:
         for width, count in durations.counts.items():
-            together.counts[width] += _COMMAND_WEIGHT * weight * count
-            together.seconds[width] += _COMMAND_WEIGHT * weight * durations.seconds[width]
+            factor = _COMMAND_WEIGHT * weight
+            seconds = factor * durations.seconds[width]
+            together.add_sums(width, DurationSums(factor * count, seconds, 0.0))
     return together.sum_widths()
 
 
@@ -371,6 +362,5 @@ def _merge_widths(durations: ItemDurations) -> ItemDurations:
     step = log(max(durations.counts)) / (_MAX_WIDTHS - 1)
     for width, count in durations.counts.items():
         nearest = max(round(exp(round(log(width) / step) * step)), 1)
-        merged.counts[nearest] += count
-        merged.seconds[nearest] += durations.seconds[width]
+        merged.add_sums(nearest, DurationSums(count, durations.seconds[width], 0.0))
     return merged

@@ -109,7 +109,8 @@ class WaitingLine:
         """Return the jobs of a plan for this many servers."""
         fewest, count = servers + _SPARE, len(self._jobs)
         if count <= max(_FEW_JOBS, 3 * fewest):
-            self._reset()
+            if self._is_long:
+                self._reset()
             return Contenders(list(self._jobs.values()))
         is_outdated = (
             not self._is_long

@@ -5,6 +5,8 @@ The driver sees one machine, a cluster and a test's fake engine through the same
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -13,11 +15,11 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import cloudpickle
 
-from hesrpt.decisions.dispatch import MAX_BATCH
+from hesrpt.decisions.core import MAX_BATCH
 from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
 from hesrpt.errors import InputError
 from hesrpt.jobs.text import describe_value
@@ -52,13 +54,8 @@ class PackedFunction:
     path: list[str] = field(default_factory=lambda: list(sys.path))
     #: Files that it needs. Each worker receives copies of them.
     fds: Sequence[int] = ()
-    #: The file that it is in, if it is large.
-    file: int | None = None
-
-    @property
-    def all_fds(self) -> Sequence[int]:
-        """The files that each worker receives copies of; the one that it is in is the last."""
-        return self.fds if self.file is None else (*self.fds, self.file)
+    #: Whether it is in the last of these files, because it is large.
+    is_in_file: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +356,17 @@ class Engine(ABC):
 
     def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""
+
+
+T = TypeVar("T")
+
+
+def take_all(messages: queue.SimpleQueue[T], timeout: float) -> Iterator[T]:
+    """Yield what is in a queue; if it is empty, wait up to ``timeout`` seconds for something."""
+    with contextlib.suppress(queue.Empty):
+        yield messages.get(timeout=timeout)
+        while True:
+            yield messages.get_nowait()
 
 
 #: Read by NVIDIA's libraries, and by AMD's.

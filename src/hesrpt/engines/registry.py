@@ -49,8 +49,11 @@ def create_engine(
     if isinstance(engine, Engine):
         _check_engine_object(engine, servers, given)
         return engine
-    factory = load_engine(check_choice("engine", engine, list_engines()))
-    _check_options(engine, factory, given)
+    if engine not in tuple(ENGINES):  # finding those of other packages takes time
+        check_choice("engine", engine, list_engines())
+    factory = load_engine(engine)
+    if given:
+        _check_options(engine, factory, given)
     return factory(servers, **given)
 
 

@@ -234,8 +234,8 @@ class Agent:
     def _pack(self, pickled: bytes) -> PackedFunction:
         if len(pickled) <= LARGE_BYTES:
             return self._engine.register_function(PackedFunction(pickled))
-        file = write_shared_file([pickled])
-        return self._engine.register_function(PackedFunction(b"", file=file))
+        fds = [write_shared_file([pickled])]
+        return self._engine.register_function(PackedFunction(b"", fds=fds, is_in_file=True))
 
     def stop_items(self, number: int, items: Iterable[int]) -> None:
         """Stop items of a batch; its report says when they are gone."""

@@ -8,7 +8,6 @@ their fault, and run again elsewhere.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
 import uuid
@@ -50,6 +49,7 @@ from hesrpt.engines.engine import (
     Task,
     check_server_resources,
     pickle_value,
+    take_all,
 )
 from hesrpt.engines.local.output import append_output
 from hesrpt.errors import InputError
@@ -241,7 +241,7 @@ class DaskEngine(Engine):
             self.connection.stop_items(batch, items)
         while True:
             until = min(end, self._next_deadline())
-            for event in self._wait_for_events(until - time.monotonic()):
+            for event in take_all(self._events, max(until - time.monotonic(), 0.0)):
                 if event is None:
                     is_woken = True
                 else:
@@ -256,19 +256,12 @@ class DaskEngine(Engine):
             if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 
-    def _wait_for_events(self, seconds: float) -> Iterator[Event | None]:
-        """Yield what has happened, after waiting for something to happen."""
-        with contextlib.suppress(queue.Empty):
-            yield self._events.get(timeout=max(seconds, 0.0))
-            while True:
-                yield self._events.get_nowait()
-
     def close(self) -> list[Outcome | FinishedItems]:
         self.ledger.waiting.clear()
         batches = [batch for worker in self.table.workers.values() for batch in worker.batches]
         numbered = {batch.number: batch for batch in batches}
         reports = self.connection.close()
-        events = [event for event in self._wait_for_events(0.0) if isinstance(event, Reported)]
+        events = [event for event in take_all(self._events, 0.0) if isinstance(event, Reported)]
         events += [
             Reported(numbered[number], report)
             for number, report in reports.items()
@@ -330,11 +323,7 @@ class DaskEngine(Engine):
         for _ in self._end_batch(batch):
             pass  # nothing is lost
         if pending:
-            tasks = (
-                batch.tasks
-                if len(pending) == len(batch.tasks)
-                else pick_tasks(batch.tasks, pending)
-            )
+            tasks = remove_items(batch.tasks, set(batch.tasks).difference(pending))
             self._enqueue(batch.job, tasks, batch.servers)
 
     def _handle_cluster(self, seen: ClusterSeen) -> None:
@@ -457,14 +446,17 @@ class PackedBatch(NamedTuple):
 
 def pack_batch(batch: Batch) -> PackedBatch:
     """Return what is to be sent of a batch: all items that were not stopped."""
-    items = [item for item in batch.tasks if item not in batch.stopped]
-    first = batch.tasks[items[0]]  # all tasks of a batch have the same options
+    tasks = remove_items(batch.tasks, batch.stopped)
+    items = list(tasks)
+    first = tasks[items[0]]  # all tasks of a batch have the same options
     with_output = first.log is not None
     if isinstance(first, CommandTask):
-        tasks = ((item, batch.tasks[item]) for item in items)
-        commands = {item: task for item, task in tasks if isinstance(task, CommandTask)}
+        commands = {item: task for item, task in tasks.items() if isinstance(task, CommandTask)}
         return PackedBatch(commands, with_output)
-    arguments = _list_arguments(batch.tasks, items)
+    if isinstance(tasks, PythonTasks):
+        arguments = list(tasks.arguments)
+    else:
+        arguments = [task.argument for task in tasks.values() if isinstance(task, PythonTask)]
     places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
     results = [arguments[place] for place in places]
     for place in places:
@@ -474,20 +466,10 @@ def pack_batch(batch: Batch) -> PackedBatch:
     return PackedBatch(work, with_output, function, results)
 
 
-def pick_tasks(tasks: Mapping[int, Task], items: list[int]) -> Mapping[int, Task]:
-    """Return some of the tasks of a batch."""
+def remove_items(tasks: Mapping[int, Task], items: set[int]) -> Mapping[int, Task]:
+    """Return the tasks of a batch without some items."""
+    if not items:
+        return tasks
     if isinstance(tasks, PythonTasks):
-        return tasks.without(set(tasks) - set(items))
-    return {item: tasks[item] for item in items}
-
-
-def _list_arguments(tasks: Mapping[int, Task], items: list[int]) -> list[Any]:
-    """Return the packed arguments of Python items."""
-    if isinstance(tasks, PythonTasks):
-        if len(items) == len(tasks):
-            return list(tasks.arguments)
-        wanted = set(items)
-        pairs = zip(tasks.numbers, tasks.arguments, strict=True)
-        return [argument for number, argument in pairs if number in wanted]
-    chosen = (tasks[item] for item in items)
-    return [task.argument for task in chosen if isinstance(task, PythonTask)]
+        return tasks.without(items)
+    return {item: task for item, task in tasks.items() if item not in items}

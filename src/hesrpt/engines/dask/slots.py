@@ -77,13 +77,6 @@ class WorkerInfo(NamedTuple):
     is_open: bool
 
 
-class Assignment(NamedTuple):
-    """A batch, and the worker that is to run it."""
-
-    worker: Worker
-    batch: Batch
-
-
 class WorkerTable:
     """The workers of the cluster, as last seen."""
 
@@ -152,8 +145,8 @@ class WorkerTable:
 
     def assign(
         self, queue: Sequence[Batch], is_held_back: Callable[[Batch], bool]
-    ) -> list[Assignment]:
-        """Return which batches can be sent to which workers now."""
+    ) -> list[tuple[Worker, Batch]]:
+        """Return the batches that can be sent now, each with the worker that is to run it."""
         assignments = []
         reserved: set[Worker] = set()
         ready = [worker for worker in self.workers.values() if worker.process is not None]
@@ -179,7 +172,7 @@ class WorkerTable:
                     continue
             worker.batches.append(batch)
             batch.worker, batch.sent_at = worker, now
-            assignments.append(Assignment(worker, batch))
+            assignments.append((worker, batch))
         return assignments
 
 

@@ -55,23 +55,14 @@ class Channel:
         self.is_closed = False  # whether the other end was closed
         self.is_garbled = False  # whether something else than messages has arrived
         self.has_lost_files = False  # whether there were too many open files to receive some
-        self._outgoing: deque[tuple[bytes | memoryview, Sequence[int]]] = deque()
-        self._incoming = bytearray()
+        #: What waits to be sent; :meth:`flush` sends it when the socket has room.
+        self.outgoing: deque[tuple[bytes | memoryview, Sequence[int]]] = deque()
+        self.incoming = bytearray()  # a part of a message
         self._needed = 1  # how many bytes make the next step possible
         self._fds: deque[list[int]] = deque()  # of each message that carries some
 
     def fileno(self) -> int:
         return self.connection.fileno()
-
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether something waits to be sent; then call :meth:`flush` when the socket has room."""
-        return bool(self._outgoing)
-
-    @property
-    def has_partial_message(self) -> bool:
-        """Whether a part of a message has been received."""
-        return bool(self._incoming)
 
     def add(
         self,
@@ -88,10 +79,10 @@ class Channel:
         packed = marshal.dumps(head)
         start = _HEADER.pack(_MAGIC, len(packed), size, len(fds)) + packed
         if size <= _SMALL:
-            self._outgoing.append((b"".join((start, *pieces)), fds))
+            self.outgoing.append((b"".join((start, *pieces)), fds))
         else:
-            self._outgoing.append((start, fds))
-            self._outgoing.extend((piece, ()) for piece in pieces if piece)
+            self.outgoing.append((start, fds))
+            self.outgoing.extend((piece, ()) for piece in pieces if piece)
 
     def send(
         self,
@@ -105,7 +96,7 @@ class Channel:
 
     def flush(self) -> None:
         """Send what there is room for. If the other end is closed, nothing is sent any more."""
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         try:
             while outgoing:
                 pieces = []
@@ -135,7 +126,7 @@ class Channel:
     def receive(self) -> list[Message]:
         """Return messages that have arrived; a blocking socket waits for some bytes first."""
         self._read()
-        return self._extract() if len(self._incoming) >= self._needed else []
+        return self._extract() if len(self.incoming) >= self._needed else []
 
     def receive_all(self) -> list[Message]:
         """Return all messages that have arrived on a socket that does not block."""
@@ -149,7 +140,9 @@ class Channel:
             if self.has_fds:
                 # File descriptors end what is received at once, so these are of one message.
                 data, extras, flags, _ = self.connection.recvmsg(_CHUNK, _FDS_BYTES)
-                fds = [fd for _, _, packed in extras for fd in array("i", packed)]
+                fds: list[int] = []
+                for _, _, packed in extras:
+                    fds += array("i", packed)
                 for fd in fds:
                     os.set_inheritable(fd, False)
                 if fds or flags & socket.MSG_CTRUNC:
@@ -161,13 +154,13 @@ class Channel:
         except OSError:
             data = b""
         self.is_closed = not data
-        self._incoming += data
+        self.incoming += data
         return bool(data)
 
     def _extract(self) -> list[Message]:
         """Remove the complete messages from what was received, and return them."""
         messages: list[Message] = []
-        incoming, start = memoryview(self._incoming), 0
+        incoming, start = memoryview(self.incoming), 0
         self._needed = 1
         while len(incoming) > start and not self.is_garbled:
             begin = bytes(incoming[start : start + len(_MAGIC)])
@@ -192,14 +185,14 @@ class Channel:
             messages.append(Message(head, bytes(incoming[body_start:end]), fds))
             start = end
         incoming.release()
-        del self._incoming[: None if self.is_garbled else start]
+        del self.incoming[: None if self.is_garbled else start]
         return messages
 
     def close(self) -> None:
         """Close this end."""
-        for _, fds in self._outgoing:
+        for _, fds in self.outgoing:
             close_all(fds)
-        self._outgoing.clear()
+        self.outgoing.clear()
         for fds in self._fds:
             close_all(fds)
         self._fds.clear()
@@ -240,7 +233,7 @@ def wait_for(
         if source is not None:
             poll.register(source, select.POLLIN)
     for channel in channels:
-        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.has_outgoing else 0))
+        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
     return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}
 
 

@@ -60,9 +60,6 @@ class Batch:
         self.answered = 0  # how many of its items have been answered for
         self.stopped: set[int] = set()  # items that are reported only if they are done
 
-    def __len__(self) -> int:
-        return len(self.tasks)
-
     @property
     def unanswered(self) -> Sequence[int]:
         """The items that have not been answered for."""
@@ -86,7 +83,7 @@ class Batch:
 
     def answer(self, place: int, count: int) -> Sequence[int] | None:
         """Return the items of an answer; None if it is not the answer that comes next."""
-        if place != self.answered or place + count > len(self):
+        if place != self.answered or place + count > len(self.tasks):
             return None
         self.answered += count
         return self.tasks.numbers[place : self.answered]
@@ -95,16 +92,16 @@ class Batch:
         """Remove the last items, which have not started; return those that were not stopped."""
         if count == 0:
             return None
-        size = len(self) - count
-        tasks, self.tasks = self.tasks.slice(size, len(self)), self.tasks.slice(0, size)
-        return Batch(self.job, tasks).remove(self.stopped)
+        size, tasks = len(self.tasks) - count, self.tasks
+        self.tasks = tasks.slice(0, size)
+        return Batch(self.job, tasks.slice(size, size + count)).remove(self.stopped)
 
     def remove(self, items: Collection[int]) -> Batch | None:
         """Return the batch without some items, given that no worker has it; None if it is empty."""
         removed = set(items).intersection(self.tasks.numbers) if items else items
         if not removed:
             return self
-        if len(removed) == len(self):
+        if len(removed) == len(self.tasks):
             return None
         return Batch(self.job, self.tasks.without(removed))
 
@@ -226,16 +223,16 @@ class WorkerProcess:
         function: PackedFunction = batch.tasks.function
         is_new = function.number not in self._functions
         # First what may fail because there are too many open files.
-        copies = duplicate_all(function.all_fds) if is_new else []
+        copies = duplicate_all(function.fds) if is_new else []
         if not self.batches:
             self.busy_since, self.is_slow = time.monotonic(), False
         if is_new:
             self._functions.add(function.number)
-            head = ("function", function.number, function.path, function.file is not None)
+            head = ("function", function.number, function.path, function.is_in_file)
             self.channel.add(head, function.pickled, copies)
         self._given = (self._given + 1) % 256
         batch.token, tasks = bytes((self._given,)), batch.tasks
-        os.write(self._tokens[1], batch.token * len(batch))
+        os.write(self._tokens[1], batch.token * len(tasks))
         logs = None if tasks.logs is None else (tuple(tasks.logs), list(tasks.numbers))
         values = (batch.number, batch.token, function.number, batch.is_single, logs)
         self.channel.add(("batch", *values), dump_arguments(tasks.arguments))
@@ -249,7 +246,9 @@ class WorkerProcess:
             tokens = os.read(self._tokens[0], 2**16)
         counts = Counter(tokens)
         unstarted = [batch.cut(counts[batch.token[0]]) for batch in self.batches]
-        self._remove_ended()
+        self.batches = deque(batch for batch in self.batches if not batch.has_ended)
+        if self.stop_by < inf and not self.is_stopping:
+            self.stop_by = inf
         return [batch for batch in unstarted if batch is not None]
 
     def forget(self, function: int) -> None:
@@ -259,9 +258,9 @@ class WorkerProcess:
             self.channel.send(("forget", function))
 
     @property
-    def stopped_jobs(self) -> set[str]:
-        """The jobs with items that were stopped, and may have ended before."""
-        return {batch.job for batch in self.batches if batch.is_stopping}
+    def is_stopping(self) -> bool:
+        """Whether it has items that were stopped, and may have ended before."""
+        return any(batch.is_stopping for batch in self.batches)
 
     # --- time limits ----------------------------------------------------------------------------
 
@@ -275,7 +274,7 @@ class WorkerProcess:
         if not self.is_ready:
             return self.busy_since + _START_SECONDS
         timeout = self.batches[0].tasks.timeout
-        if timeout is None or self.channel.has_partial_message:
+        if timeout is None or self.channel.incoming:
             return self.stop_by
         # The running item may have started after others whose results were not sent yet.
         gathering = 0.0 if self.batches[0].is_single else GATHER_SECONDS
@@ -286,7 +285,7 @@ class WorkerProcess:
         """When to withdraw what waits behind the running item."""
         if not self.batches or not self.is_ready or self.is_slow or self.is_ending:
             return inf
-        if len(self.batches) == 1 and self.batches[0].answered == len(self.batches[0]) - 1:
+        if len(self.batches) == 1 and self.batches[0].answered == len(self.batches[0].tasks) - 1:
             return inf  # nothing waits
         return self.busy_since + _PATIENCE_SECONDS
 
@@ -322,43 +321,39 @@ class WorkerProcess:
                 self.error, self.details = content[0], ErrorDetails(*content[1:])
                 break
             seconds = seconds if kind == "done" else [seconds]
-            while self.batches and self.batches[0].has_ended:
-                self.batches.popleft()
             batch = self.batches[0] if self.batches else None
             is_due = batch is not None and batch.number == number
             items = batch.answer(place, len(seconds)) if batch is not None and is_due else None
             if batch is None or items is None:
                 self.channel.is_garbled = True
                 break
-            reply = Reply(batch, items, seconds, ())
+            if batch.has_ended:
+                self.batches.popleft()
+            results: Sequence[Pickled] = ()
+            error, details = None, NO_DETAILS
             if kind == "done":
-                reply = reply._replace(results=content)
+                results = content
             elif kind == "failed":
-                reply = reply._replace(error=content[0], details=ErrorDetails(*content[1:]))
+                error, details = content[0], ErrorDetails(*content[1:])
             elif content and not fds:
-                reply = reply._replace(error=_LOST_RESULT)
+                error = _LOST_RESULT
             else:
-                reply = reply._replace(results=[read_shared_file(fds[0]) if content else body])
-            replies.append(reply)
+                results = [read_shared_file(fds[0]) if content else body]
+            replies.append(Reply(batch, items, seconds, results, error, details))
         if self.channel.is_garbled and self.error is None:
             self.error = "something was written to the connection of its worker"
             self.has_to_end = True
         if replies:
             self.busy_since, self.is_slow = time.monotonic(), False
-            self._remove_ended()
-        if is_gone:
+            if self.stop_by < inf and not self.is_stopping:
+                self.stop_by = inf
+        if is_gone and self.batches:
             self.unstarted = self.withdraw()
             # Move what the item has printed that was running at the end to its log.
             if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
                 with contextlib.suppress(OSError):
                     move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
         return replies
-
-    def _remove_ended(self) -> None:
-        """Remove batches that it has answered for."""
-        self.batches = deque(batch for batch in self.batches if not batch.has_ended)
-        if not self.stopped_jobs:
-            self.stop_by = inf
 
     def describe_failure(self, report: GoneReport) -> str:
         """Return why the running item failed."""

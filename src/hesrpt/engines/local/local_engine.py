@@ -114,7 +114,7 @@ class LocalEngine(Engine):
     def register_function(self, packed: PackedFunction) -> PackedFunction:
         """Return a packed function that workers will forget when nobody refers to it any more."""
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
-        weakref.finalize(packed, close_all, packed.all_fds).atexit = False
+        weakref.finalize(packed, close_all, packed.fds).atexit = False
         return packed
 
     def pack_argument(self, argument: Any) -> Any:
@@ -359,9 +359,10 @@ class LocalEngine(Engine):
                     self._waiting[place] = rest
 
     def is_stopping(self, job: str) -> bool:
+        batches = (batch for worker in self.workers for batch in worker.batches)
         return (
             any(outcome.job == job for outcome in self._outcomes)
-            or any(job in worker.stopped_jobs for worker in self.workers)
+            or any(batch.is_stopping and batch.job == job for batch in batches)
             or any(command.is_stopped and command.job == job for command in self.commands)
         )
 
@@ -378,7 +379,8 @@ class LocalEngine(Engine):
             until = min(end, self._find_deadline())
             self._loop.wait(0.0 if self._outcomes else max(until - time.monotonic(), 0.0))
             self._look_after_processes()
-            self._replace_supervision()
+            if self.supervision is not None and self.supervision.is_broken:
+                self._replace_supervision(self.supervision)
             while self._released_functions:
                 function = self._released_functions.popleft()
                 for worker in self.workers:
@@ -455,13 +457,12 @@ class LocalEngine(Engine):
         else:
             self._watch_supervision()
 
-    def _replace_supervision(self) -> None:
-        """If guardian or supervisor died and everything is gone, let the next start replace them.
+    def _replace_supervision(self, supervision: Supervision) -> None:
+        """After guardian or supervisor died, let the next start replace them if all are gone.
 
         Nobody knows how the processes ended that were running.
         """
-        supervision = self.supervision
-        if supervision is None or not supervision.is_broken or not supervision.check_end():
+        if not supervision.check_end():
             return
         self.supervision = None
         self._supervision_failures = self._supervision_failures + 1 if supervision.has_failed else 0
@@ -483,7 +484,7 @@ class LocalEngine(Engine):
                 was_killed = -report.exit_code in (signal.SIGKILL, signal.SIGTERM)
                 self._start_failures += process.is_late or not was_killed
             self._report_gone_worker(process, report)
-            self._loop.is_woken |= bool(process.stopped_jobs)
+            self._loop.is_woken |= process.is_stopping
             self.workers.remove(process)
         else:
             if report is None:
@@ -597,7 +598,7 @@ class EventLoop:
         For a channel that has something to send, call it also when there is room for that.
         """
         events = selectors.EVENT_READ
-        if isinstance(source, Channel) and source.has_outgoing:
+        if isinstance(source, Channel) and source.outgoing:
             events |= selectors.EVENT_WRITE
         fd = source if isinstance(source, int) else source.fileno()
         if fd not in self._selector.get_map():

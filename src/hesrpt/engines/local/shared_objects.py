@@ -40,11 +40,13 @@ def pack_for_many(value: Any) -> PackedFunction:
             f"{value!r} cannot be sent to another process: it needs {len(processes.fds)} files, "
             f"and at most {MAX_FDS} can be sent"
         )
-    fds, file = duplicate_all(processes.fds), None
+    fds, is_in_file = duplicate_all(processes.fds), False
     if sum(map(len, pieces)) > LARGE_BYTES and len(fds) < MAX_FDS:
         with suppress(OSError):  # then it goes through the connection
-            file = write_shared_file(pieces)
-    return PackedFunction(b"".join(pieces) if file is None else b"", fds=fds, file=file)
+            fds.append(write_shared_file(pieces))
+            is_in_file = True
+    pickled = b"" if is_in_file else b"".join(pieces)
+    return PackedFunction(pickled, fds=fds, is_in_file=is_in_file)
 
 
 def _reduce_semaphore(semaphore: SemLock) -> tuple[Any, ...]:

@@ -43,6 +43,8 @@ class Supervision:
     def __init__(self, mark: str, *, is_detached: bool = False) -> None:
         self.mark = mark
         self.guardian_pid: int | None = None
+        #: A file descriptor that is readable when the guardian has ended, where there is one.
+        self.guardian_end: int | None = None
         self.supervisor_pid: int | None = None  # not known before it has said hello
         self.is_broken = False  # whether one of the two has died
         self._ends: dict[int, int | None] = {}  # readable when these processes have ended
@@ -52,6 +54,8 @@ class Supervision:
         with theirs:
             arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
             command = build_isolated_command("supervisor", "run_guardian", *arguments)
+            environment = {**os.environ, GUARDED_VARIABLE: mark}
+            environment.pop(MARKS_VARIABLE, None)
             if is_detached:
                 command = ["sh", "-c", '"$@" &', "sh", *command]
             self._process = subprocess.Popen(
@@ -61,27 +65,21 @@ class Supervision:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
                 pass_fds=[theirs.fileno()],
-                env={
-                    **{name: text for name, text in os.environ.items() if name != MARKS_VARIABLE},
-                    GUARDED_VARIABLE: mark,
-                },
+                env=environment,
             )
         if is_detached:
             self._process.wait()
         else:
             self.guardian_pid = self._process.pid
-            self._watch(self.guardian_pid)
+            self.guardian_end = self._watch(self.guardian_pid)
         ours.setblocking(False)
         self.channel = Channel(ours)
 
-    def _watch(self, pid: int) -> None:
+    def _watch(self, pid: int) -> int | None:
+        """Return a file descriptor that is readable when a process has ended, or None."""
         with contextlib.suppress(ProcessLookupError):
             self._ends[pid] = open_process(pid)
-
-    @property
-    def guardian_end(self) -> int | None:
-        """A file descriptor that is readable when the guardian has ended, where there is one."""
-        return self._ends.get(self.guardian_pid) if self.guardian_pid is not None else None
+        return self._ends.get(pid)
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -146,7 +144,7 @@ class Supervision:
                 guardian, self.supervisor_pid = values
                 if self.guardian_pid is None:
                     self.guardian_pid = guardian
-                    self._watch(guardian)
+                    self.guardian_end = self._watch(guardian)
                 self._watch(self.supervisor_pid)
         if self.channel.is_closed or not all(map(self._is_alive, self._ends)):
             self.is_broken = True
@@ -171,7 +169,7 @@ class Supervision:
 
     def check_end(self) -> bool:
         """Return whether guardian, supervisor and all processes are gone, after one has died."""
-        alive = [pid for pid in self._ends if self._is_alive(pid)]
+        alive = list(filter(self._is_alive, self._ends))
         # Keepers stay until all that they have started is gone.
         alive = alive or find_marked(self.mark, GUARDED_VARIABLE)
         if alive:
@@ -215,7 +213,7 @@ class Supervision:
         for end in self._ends.values():
             if end is not None:
                 os.close(end)
-        self._ends = {}
+        self._ends, self.guardian_end = {}, None
 
     def close_after_fork(self) -> None:
         """Close the connection in a fork of this process, which has no guardian of its own."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import ray
 from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
@@ -81,12 +81,8 @@ class Reply(NamedTuple):
     future: Future[Any]
 
 
-class Assignment(NamedTuple):
-    """A batch, and the actor that is to run it now."""
-
-    actor: Actor
-    batch: Batch
-
+#: A batch, and the actor that is to run it now.
+Assignment: TypeAlias = tuple[Actor, Batch]
 
 # --- the resources of servers as Ray understands them -------------------------------------------
 
@@ -252,7 +248,7 @@ class Fleet:
         waiting = [batch for batch in queue if batch.servers == 1]
         singles = [actor for actor in self.actors if actor.servers == 1 and actor.is_idle]
         ready = [actor for actor in singles if actor.is_ready and actor.node not in reserved]
-        assignments += map(Assignment, ready, waiting)
+        assignments += zip(ready, waiting, strict=False)
         starting = sum(not actor.is_ready for actor in singles)
         self._start_servers(len(waiting) - len(ready) - starting, reserved)
         return assignments
@@ -281,7 +277,7 @@ class Fleet:
             if actor is not None:
                 reserved.add(actor.node)
                 if actor.is_ready and actor.is_idle:
-                    assignments.append(Assignment(actor, batch))
+                    assignments.append((actor, batch))
                 continue
             large_enough = [
                 node

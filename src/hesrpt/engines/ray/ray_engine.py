@@ -23,6 +23,7 @@ from hesrpt.engines.engine import (
     Task,
     check_server_resources,
     pickle_value,
+    take_all,
 )
 from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout_report
 from hesrpt.engines.local.output import append_output
@@ -165,12 +166,9 @@ class RayEngine(Engine):
     def _read_replies(self, timeout: float) -> list[Outcome]:
         """Return the outcomes in all replies that have arrived; wait for the first one."""
         outcomes: list[Outcome] = []
-        with contextlib.suppress(queue.Empty):
-            reply = self._replies.get(timeout=timeout)
-            while True:
-                if reply is not None:
-                    outcomes += self._handle_reply(reply)
-                reply = self._replies.get_nowait()
+        for reply in take_all(self._replies, timeout):
+            if reply is not None:
+                outcomes += self._handle_reply(reply)
         return outcomes
 
     def close(self) -> list[Outcome]:

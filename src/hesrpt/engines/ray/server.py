@@ -133,7 +133,7 @@ class Server:
         supervision = self._supervision
         while True:
             patience = command.deadline - time.monotonic()
-            unsent = [supervision.channel] if supervision.channel.has_outgoing else []
+            unsent = [supervision.channel] if supervision.channel.outgoing else []
             select.select([supervision.channel], unsent, [], min(max(patience, 0.0), 1.0))
             for report in supervision.receive():
                 if isinstance(report, GoneReport):

@@ -50,21 +50,6 @@ class Pilot:
     is_draining: bool = False
 
 
-@dataclass(frozen=True)
-class PilotSettings:
-    """What bounds the pilots of an engine."""
-
-    max_pilots: int
-    cores: int  # of each pilot; each is a server
-    walltime: float  # seconds
-    idle_seconds: float  # an idle pilot that is not needed ends after this many seconds
-
-    @property
-    def grace(self) -> float:
-        """Seconds before the end of the walltime in which nothing should run any more."""
-        return min(30.0, 0.05 * self.walltime)
-
-
 class PilotChanges(NamedTuple):
     """What to do about pilots."""
 
@@ -74,9 +59,12 @@ class PilotChanges(NamedTuple):
 
 @dataclass
 class PilotTable:
-    """The pilots of an engine."""
+    """The pilots of an engine, and what bounds them."""
 
-    settings: PilotSettings
+    max_pilots: int
+    cores: int  # of each pilot; each is a server
+    walltime: float  # seconds
+    idle_seconds: float  # an idle pilot that is not needed ends after this many seconds
     pilots: dict[str, Pilot] = field(default_factory=dict)
     failed_starts: int = 0  # how many in a row have ended before they connected
 
@@ -142,12 +130,13 @@ class PilotTable:
 
     def _keep_free(self, seconds: float) -> float:
         """Return how much of a walltime must be left for an item to start."""
-        wanted = _ITEM_MARGIN * seconds + self.settings.grace
-        return min(wanted, _MAX_KEPT_FREE * self.settings.walltime)
+        grace = min(30.0, 0.05 * self.walltime)  # in which nothing should run any more
+        wanted = _ITEM_MARGIN * seconds + grace
+        return min(wanted, _MAX_KEPT_FREE * self.walltime)
 
     def decide(self, demand: int, now: float) -> PilotChanges:
         """Decide which pilots to submit and to end, if the jobs could use ``demand`` servers."""
-        wanted = min(math.ceil(demand / self.settings.cores), self.settings.max_pilots)
+        wanted = min(math.ceil(demand / self.cores), self.max_pilots)
         ended = [pilot.name for pilot in self.pilots.values() if self._has_to_end(pilot, now)]
         lasting = [
             pilot
@@ -158,9 +147,9 @@ class PilotTable:
         surplus = sorted(lasting, key=lambda pilot: (pilot.is_there, pilot.idle_since))
         for pilot in surplus[: max(len(lasting) - wanted, 0)]:
             since = pilot.idle_since if pilot.is_there else pilot.submitted
-            if now - since >= self.settings.idle_seconds:
+            if now - since >= self.idle_seconds:
                 ended.append(pilot.name)
-        room = self.settings.max_pilots - (len(self.pilots) - len(ended))
+        room = self.max_pilots - (len(self.pilots) - len(ended))
         return PilotChanges(max(min(wanted - len(lasting), room), 0), tuple(ended))
 
     def _has_to_end(self, pilot: Pilot, now: float) -> bool:
@@ -235,10 +224,9 @@ class PilotOptions:
         most = math.inf if self.max_pilots is None else self.max_pilots * self.cores
         return int(most if self.servers is None else min(self.servers, most))
 
-    @property
-    def settings(self) -> PilotSettings:
-        """What bounds the pilots."""
-        return PilotSettings(
+    def create_table(self) -> PilotTable:
+        """Return a table without pilots."""
+        return PilotTable(
             max_pilots=math.ceil(self.max_servers / self.cores),
             cores=self.cores,
             walltime=self.walltime_seconds,

@@ -33,7 +33,6 @@ from hesrpt.engines.slurm.pilots import (
     MAX_FAILED_STARTS,
     PilotChanges,
     PilotOptions,
-    PilotTable,
     SlurmState,
 )
 from hesrpt.errors import InputError
@@ -109,7 +108,7 @@ class SlurmEngine(DaskEngine):
             idle=idle,
             poll=poll,
         )
-        self.pilots = PilotTable(options.settings)
+        self.pilots = options.create_table()
         self._ended: set[str] = set()  # pilots that we have ended; Dask may still list them
         self._decided_at = 0.0
         self._cores = cores
