@@ -838,7 +838,8 @@ class Driver:
                 for job in jobs:
                     job.items = job.spec.items
                     self._prepare(job)
-            changes = Changes(jobs=[job.to_record() for job in jobs], is_durable=True)
+            records = [job.to_record() for job in jobs]
+            changes = Changes(jobs=records, values={"time": self.now}, is_durable=True)
             for client, batch in new.items():
                 if client.key:
                     numbers = [job.number for job in batch]
