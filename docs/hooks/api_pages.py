@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Policies": ("policies.md", ("hesrpt.policies",)),
     "Simulating": ("simulating.md", ("hesrpt.simulator",)),
     "Schedules": ("schedules.md", ("hesrpt.schedule",)),
-    "Running jobs": ("running.md", ("hesrpt.jobs", "hesrpt.decisions", "hesrpt.pool")),
+    "Running jobs": ("running.md", ("hesrpt.jobs", "hesrpt.scheduler", "hesrpt.pool")),
     "Clients of a service": ("service.md", ("hesrpt.service.client",)),
     "Engines": ("engines.md", ("hesrpt.engines",)),
     "Integrations": (
