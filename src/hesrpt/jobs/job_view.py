@@ -58,7 +58,7 @@ class JobView:
     def to_json_value(self) -> dict[str, Any]:
         """Return the job as JSON values."""
         values = dict(vars(self))
-        if self.failed_items:
+        if self.failed_items is not None:
             values["failed_items"] = [item.to_json_value() for item in self.failed_items]
         return values
 
@@ -68,6 +68,6 @@ class JobView:
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         for key in ("after", "waits_for"):
             known[key] = tuple(known.get(key, ()))
-        if failed := known.get("failed_items"):
+        if (failed := known.get("failed_items")) is not None:
             known["failed_items"] = tuple(FailedItem(**item) for item in failed)
         return cls(**known)
