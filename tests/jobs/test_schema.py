@@ -217,3 +217,8 @@ def test_keys_of_others_are_refused(pool: Pool, field: Field) -> None:
     elif field.work == "command" and field.name != "items":
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             pool.map(abs, [1], **{field.name: value})
+
+
+def test_hooks_that_the_journal_could_not_store_are_refused() -> None:
+    with pytest.raises(InputError, match="on_end must be a command"):
+        from_request({"command": "true", "on_end": "echo \udce9"})

@@ -367,11 +367,13 @@ def test_several_jobs_are_changed_at_once(served: ServedQueue) -> None:
     assert {client.info(name).state for name in names} == {"cancelled"}
     for content, status, problem in (
         ({"kind": "stop"}, 422, "kind must be one of cancel, pause, resume, retry, weight"),
-        ({"kind": "pause", "jobs": "one"}, 422, "jobs must be a list of names"),
+        ({"kind": "pause", "jobs": "one"}, 422, "jobs must be a list of one or more names"),
+        ({"kind": "cancel", "jobs": []}, 422, "jobs must be a list of one or more names"),
         ({"kind": "pause", "group": 1}, 422, "group must be a name"),
         ({"kind": "pause", "name": "one"}, 422, "unknown key 'name'"),
         ({"kind": "weight"}, 422, "weight must be given with kind"),
         ({"kind": "weight", "weight": "2"}, 422, "weight must be a number greater than 0"),
+        ({"kind": "weight", "weight": 10**400}, 422, "weight must be"),
         ({"kind": "pause", "jobs": ["one", "nobody"]}, 404, "there is no job 'nobody'"),
         ({"kind": "pause", "group": "nobody"}, 404, "there is no group 'nobody'; groups are"),
     ):

@@ -60,6 +60,21 @@ def test_jobs_of_many_clients_are_written_together(
     assert len(written) <= 3
 
 
+def test_jobs_wait_for_those_of_their_own_client(served: ServedQueue) -> None:
+    async def add_all() -> list[Sequence[KnownJob]]:
+        content = [
+            {"command": "true", "name": "own"},
+            {"command": "true", "name": "next", "after": ["own"]},
+        ]
+        clients = (served.queue.add(read_jobs({"jobs": content}, ()), "", str(n)) for n in range(6))
+        return await asyncio.gather(*clients)
+
+    batches = asyncio.run(add_all())
+    assert len({get_spec(first).name for first, _ in batches}) == 6
+    for first, second in batches:
+        assert get_spec(second).after == (get_spec(first).name,)
+
+
 def test_one_of_two_clients_with_the_same_key_is_refused(served: ServedQueue) -> None:
     first, second, third = submit(served, "k1", "k2", "k1", key="same")
     assert isinstance(first, list)

@@ -290,7 +290,7 @@ class ServiceRun:
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
-        results = self.client.change(kind, names, group=group, weight=weight)
+        results = self.client.change(kind, names or None, group=group, weight=weight)
         return [
             RequestResult(job=each["job"], text=each["text"], is_refused=each["refused"])
             for each in results

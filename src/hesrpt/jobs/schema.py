@@ -25,7 +25,7 @@ from hesrpt.jobs.command_template import (
 from hesrpt.jobs.failures import OnError
 from hesrpt.jobs.item_resources import check_resources
 from hesrpt.jobs.job_spec import AfterFailure, Hook, Resizing
-from hesrpt.jobs.text import describe_value
+from hesrpt.jobs.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.units import parse_duration
 from hesrpt.validation import check_number
@@ -147,6 +147,8 @@ def _to_hooks(value: object) -> tuple[Hook, ...] | None:
     for target in targets:
         if not isinstance(target, str) or not target.strip() or "\0" in target:
             return None
+        if target != escape_undecodable(target):
+            return None  # the journal could not store it
         hook = Hook(target.strip())
         if hook.is_webhook and not _has_host(hook.target):
             raise InputError(f"must name a host, got {describe_value(target)}", argument="on_end")

@@ -85,14 +85,14 @@ class RunStatus:
     def changes(self) -> list[tuple[str, Request]]:
         """The names of jobs, and what was requested to be done about them."""
         by_number = {job.number: job.name for job in self.jobs}
-        by_submission = {job.spec.submission: job.name for job in self.jobs}
+        by_submission = {job.spec.submission: job.name for job in self.jobs if job.spec.submission}
         by_submission |= {each.number: each.spec.name for each in self.requests if each.spec}
         changes = []
         for request in self.requests:
             if request.group is not None:
                 changes.append((f"group {request.group}", request))
                 continue
-            name = by_number.get(request.job or 0) or by_submission.get(request.submission)
+            name = by_number.get(request.job or 0) or by_submission.get(request.submission or 0)
             if request.spec is None and name is not None:
                 changes.append((name, request))
         return changes

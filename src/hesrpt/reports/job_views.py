@@ -62,11 +62,12 @@ class JobViewer:
         failures = None
         if lists_failures:  # the scheduler may add some meanwhile
             failures = tuple(failure for _, failure in sorted(job.failures.copy().items()))
+        earlier = 0 if job.record is None or job.is_redone else job.record.failures
         return self._view(
             job,
             done=job.reported_done,
             failed=len(job.failures),
-            failed_attempts=job.failed_attempts + (job.record.failures if job.record else 0),
+            failed_attempts=job.failed_attempts + earlier,
             failed_items=failures,
             servers=job.servers,
             planned=job.planned,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from math import inf
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
@@ -126,8 +126,6 @@ _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 
 #: What another thread sends to the driver's: a call that returns events for the core.
 Message: TypeAlias = Callable[[], Sequence[Event]]
-
-K = TypeVar("K")
 
 
 class PoolClosedError(InputError):
@@ -323,7 +321,9 @@ class Driver:
                     job.answer = Answer(job.answer.request, True, error)
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
-            self._enter(jobs)
+            with self.condition:
+                self.check_open()  # else nobody would end them
+                self._enter(jobs)
             self._arrivals.extend(job for job in jobs if not job.has_ended)
             self.engine.wake()
             for job, error in problems.items():
@@ -818,7 +818,15 @@ class Driver:
         for client in waiting:
             if client.key in keys:
                 self.add_for_client(client)  # next time, the journal knows what the other got
-            elif client.key and (known := self.journal.requests.read_key(client.key, client.time)):
+                continue
+            known = None
+            try:
+                if client.key:
+                    known = self.journal.requests.read_key(client.key, client.time)
+            except StateError as error:
+                client.reply(error)
+                continue
+            if known is not None:
                 client.reply(self._recall(client, known))
             else:
                 keys |= {client.key} - {""}
@@ -826,13 +834,15 @@ class Driver:
         if not new:
             return []
         with self._adding:
-            for client, refusal in self._find_refusals(new).items():
-                others = "; no job was added" if len(client.specs) > 1 else ""
-                client.reply(ImpossibleJobError(refusal + others))
-                del new[client]
+            for client, batch in [*new.items()]:
+                if (refusal := self._explain_refusal(batch)) is not None:
+                    others = "; no job was added" if len(client.specs) > 1 else ""
+                    client.reply(ImpossibleJobError(refusal + others))
+                    del new[client]
             if not (jobs := [job for batch in new.values() for job in batch]):
                 return []
-            self._registry.register(jobs)
+            for batch in new.values():  # apart: clients may use the same names
+                self._registry.register(batch)
             with self.condition:
                 self._record_learned()
                 for job in jobs:
@@ -863,11 +873,12 @@ class Driver:
         """Return the jobs that a client has added with the same key before."""
         if known.digest != client.digest:
             return InputError(f"Idempotency-Key {client.key!r} was used for another request")
-        found: dict[int, LiveJob | JobRecord] = {
-            record.number: record for record in self._registry.list_records()
-        }
+        known_jobs: list[LiveJob | JobRecord] = [*self._registry.list_records()]
         with self.condition:
-            found |= {job.number: job for job in self.jobs.values()}
+            known_jobs += self.jobs.values()
+        found = {job.number: job for job in known_jobs}
+        # Keys of format 9 may name requests, as negative numbers.
+        found |= {-job.spec.submission: job for job in known_jobs if job.spec.submission}
         jobs = [found[number] for number in known.jobs if number in found]
         if len(jobs) == len(client.specs):
             return jobs
@@ -876,18 +887,11 @@ class Driver:
             "added was removed since"
         )
 
-    def _find_refusals(self, batches: Mapping[K, Sequence[LiveJob]]) -> dict[K, str]:
+    def _explain_refusal(self, batch: Sequence[LiveJob]) -> str | None:
         """Return why jobs that were submitted together are refused: one of them can never start."""
-        refusals: dict[K, str] = {}
-        # Jobs that wait for one that is refused can never start either.
-        while True:
-            left = {key: batch for key, batch in batches.items() if key not in refusals}
-            problems = self._find_problems([job for batch in left.values() for job in batch])
-            if not problems:
-                return refusals
-            for key, batch in left.items():
-                if (wrong := next((job for job in batch if job in problems), None)) is not None:
-                    refusals[key] = f"job {wrong.name!r}: {problems[wrong]}"
+        problems = self._find_problems(batch)
+        wrong = next((job for job in batch if job in problems), None)
+        return None if wrong is None else f"job {wrong.name!r}: {problems[wrong]}"
 
     def _open(self, job: LiveJob) -> list[Event]:
         """Start reading the items of a job that has arrived, unless it may have to wait for others.
@@ -1212,21 +1216,18 @@ class Driver:
         If one can never start, those that were submitted together with it are refused too. If
         whoever submitted them cannot be told any more, it fails instead.
         """
-        refusals = self._find_refusals(batches) if can_refuse else {}
-        answers = [
-            Answer(job.answer.request, True, text)
-            for first, text in refusals.items()
-            for job in batches[first]
-            if job.answer is not None
-        ]
+        answers: list[Answer] = []
+        for batch in batches.values():  # one after another: a later one may wait for an earlier one
+            text = self._explain_refusal(batch) if can_refuse else None
+            if text is not None:
+                refused = [job.answer.request for job in batch if job.answer is not None]
+                answers += [Answer(number, True, text) for number in refused]
+                continue
+            with suppress(PoolClosedError):
+                self.add(batch)  # it is in the journal before requests are read again
         if answers:
             assert self.journal is not None
             self.journal.write(Changes(answers=answers))
-        left = [batch for first, batch in batches.items() if first not in refusals]
-        with suppress(PoolClosedError):
-            if left:
-                self.add([job for batch in left for job in batch])
-                # All of them are in the journal before requests are read again.
 
     def _take_questions(self) -> list[Request]:
         """Return what clients ask for."""
@@ -1262,7 +1263,7 @@ class Driver:
         record = next((record for record in records if request.is_about(record)), None)
         if record is not None and record.has_ended and request.kind != "retry":
             self._answer(request, describe_end(record.state), is_refused=True)
-        elif request.number < 0:  # a client, which has seen the job a moment ago
+        elif request.number < 0 or (record is None and request.job is not None):  # it was there
             text = "was removed" if request.submission is None else NOT_ARRIVED
             self._answer(request, text, is_refused=True)
         else:

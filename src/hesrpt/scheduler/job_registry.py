@@ -138,7 +138,16 @@ class JobRegistry:
         self._names.discard(name)
         self._earlier.pop(name, None)
         for asked in [each for each, kept in self._newest.items() if kept[0] == number]:
-            del self._newest[asked]
+            jobs: list[LiveJob | JobRecord] = [*self._records.values(), *self._jobs.values()]
+            others = [
+                (job.number, job.name)
+                for job in jobs
+                if (job.spec.given_name or job.name) == asked and job.number != number
+            ]
+            if others:
+                self._newest[asked] = max(others)
+            else:
+                del self._newest[asked]
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
         together = {job.name: job for job in jobs}

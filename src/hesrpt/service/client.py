@@ -274,17 +274,18 @@ class Client:
     def change(
         self,
         kind: str,
-        names: Sequence[str] = (),
+        names: Sequence[str] | None = None,
         *,
         group: str | None = None,
         weight: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Cancel, pause, resume, retry or weigh jobs; without names, all that this applies to.
+        """Cancel, pause, resume or retry jobs, or set their weight.
 
-        With a ``group``, those of the group. Returns for each job what was done, and whether it was
-        refused.
+        Without names, all jobs that this applies to are meant, or those of a ``group``. Returns
+        what was done about each job, and whether it was refused.
         """
-        content = {"kind": kind, "jobs": list(names), "group": group, "weight": weight}
+        jobs = None if names is None else list(names)
+        content = {"kind": kind, "jobs": jobs, "group": group, "weight": weight}
         return list(self._connection.request("POST", "changes", content=content).json()["results"])
 
     def change_group(

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_end import ENDED, JobEnd
+from hesrpt.jobs.job_end import ENDED, JobEnd, describe_end
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import ClientJobs, Driver
@@ -186,7 +186,7 @@ class JobQueue:
         if isinstance(job, JobSpec):
             raise RefusedError(NOT_ARRIVED, argument=f"job {name!r}")
         if isinstance(job, JobRecord):
-            problem = "has no failed items" if kind == "retry" else f"is {job.state} already"
+            problem = "has no failed items" if kind == "retry" else describe_end(job.state)
             raise RefusedError(problem, argument=f"job {name!r}")
         (answer,) = self._ask([Request(kind=kind, job=job.number, weight=weight)])
         if answer is not None and answer.is_refused:

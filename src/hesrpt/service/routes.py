@@ -44,7 +44,7 @@ from hesrpt.validation import check_positive
 # How many requests to add jobs are read at a time, and for how long each.
 _READERS, _READ_SECONDS = CapacityLimiter(16), READ_SECONDS + 5
 
-Offset = Annotated[int, Query(ge=0)]
+Offset = Annotated[int, Query(ge=0, lt=2**62)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
@@ -238,23 +238,28 @@ def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
     kinds = ("cancel", "pause", "resume", "retry", "weight")
     if unknown := [key for key in content if key not in ("kind", "jobs", "group", "weight")]:
         raise InputError(f"unknown key {unknown[0]!r}; the keys are: kind, jobs, group, weight")
-    kind, names, group = content.get("kind"), content.get("jobs", []), content.get("group")
+    kind, names, group = content.get("kind"), content.get("jobs"), content.get("group")
     if kind not in kinds:
         raise InputError(f"kind must be one of {', '.join(kinds)}, got {describe_value(kind)}")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"jobs must be a list of names, got {describe_value(names)}")
+    if names is not None and not (
+        isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+    ):
+        raise InputError(
+            f"jobs must be a list of one or more names, got {describe_value(names)}; without the "
+            "key, all jobs are meant"
+        )
     if group is not None and not isinstance(group, str):
         raise InputError(f"group must be a name, got {describe_value(group)}")
     if (kind == "weight") != (content.get("weight") is not None):
         raise InputError('weight must be given with kind "weight", and only then')
     weight = _check_weight(content["weight"]) if kind == "weight" else None
-    return {"kind": kind, "names": names, "group": group, "weight": weight}
+    return {"kind": kind, "names": names or [], "group": group, "weight": weight}
 
 
 def _check_weight(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
-    return check_positive("weight", float(value))
+    return check_positive("weight", value)
 
 
 def _read_change(

@@ -249,7 +249,7 @@ def _convert_keys(connection: sqlite3.Connection) -> None:
     jobs = {str(json.loads(spec).get("submission")): str(number) for number, spec in specs}
     query = "SELECT key, digest, numbers, time FROM request_keys"
     for key, digest, requests, time in connection.execute(query).fetchall():
-        numbers = " ".join(jobs[request] for request in requests.split() if request in jobs)
+        numbers = " ".join(jobs.get(request, f"-{request}") for request in requests.split())
         row = (key, digest, numbers, time)
         connection.execute("INSERT INTO submission_keys VALUES (?, ?, ?, ?)", row)
     connection.execute("DROP TABLE request_keys")
