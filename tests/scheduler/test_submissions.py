@@ -21,7 +21,12 @@ from hesrpt.pool.job_handle import JobHandles
 from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler.lifetime import Lease
-from hesrpt.scheduler.requests import ImpossibleJobError, find_names, submit_jobs
+from hesrpt.scheduler.requests import (
+    ImpossibleJobError,
+    find_names,
+    request_change,
+    submit_jobs,
+)
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Answer, Changes, JobRecord, Request
 
@@ -172,6 +177,9 @@ def test_a_job_that_nobody_could_refuse_is_listed_as_failed(tmp_path: Path, spec
     Pool(1, state=directory).close()
     submit_jobs(directory, [replace(spec, min_servers=2)])
     with Pool(1, state=directory, resume=True) as pool:
-        wait_until(lambda: bool(pool.jobs))
+        wait_until(lambda: bool(pool.jobs) and pool.jobs[0].state == "failed")
+        (retried,) = request_change(directory, "retry", [spec.name])
+    error = "it needs at least 2 servers, but there are only 1"
+    assert (retried.is_refused, retried.text) == (True, f"can never start: {error}")
     (job,) = read_status(directory).jobs
-    assert (job.state, job.error) == ("failed", "it needs at least 2 servers, but there are only 1")
+    assert (job.state, job.error) == ("failed", error)

@@ -370,6 +370,7 @@ def test_several_jobs_are_changed_at_once(served: ServedQueue) -> None:
         ({"kind": "pause", "jobs": "one"}, 422, "jobs must be a list of one or more names"),
         ({"kind": "cancel", "jobs": []}, 422, "jobs must be a list of one or more names"),
         ({"kind": "pause", "group": 1}, 422, "group must be a name"),
+        ({"kind": "pause", "jobs": ["one"], "group": "several"}, 422, "either jobs or a group"),
         ({"kind": "pause", "name": "one"}, 422, "unknown key 'name'"),
         ({"kind": "weight"}, 422, "weight must be given with kind"),
         ({"kind": "weight", "weight": "2"}, 422, "weight must be a number greater than 0"),

@@ -386,6 +386,8 @@ def _describe_retry(job: LiveJob, state: JobState, related: RelatedJobs) -> str:
         return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
     if state not in ENDED or state == "done":
         raise InputError("has no failed items")
+    if job.end is not None and job.end.reason == "impossible":
+        raise InputError(f"can never start: {job.end.detail}")
     return "will run again when the run is started again"
 
 

@@ -248,6 +248,8 @@ def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
             f"jobs must be a list of one or more names, got {describe_value(names)}; without the "
             "key, all jobs are meant"
         )
+    if names is not None and group is not None:
+        raise InputError("give either jobs or a group, not both")
     if group is not None and not isinstance(group, str):
         raise InputError(f"group must be a name, got {describe_value(group)}")
     if (kind == "weight") != (content.get("weight") is not None):
