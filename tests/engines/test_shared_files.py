@@ -12,7 +12,13 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-from support.local_engine import collect_outcomes, open_engine, python_task, run_item
+from support.local_engine import (
+    collect_outcomes,
+    open_engine,
+    python_task,
+    run_item,
+    run_until,
+)
 
 from hesrpt.engines.local import channel
 from hesrpt.engines.local.channel import LARGE_BYTES, Channel, read_shared_file, write_shared_file
@@ -161,4 +167,4 @@ def test_nothing_stays_open_when_large_values_are_gone(engine: LocalEngine) -> N
     for _ in range(3):
         assert run_item(engine, create, 2 * LARGE_BYTES).error is None
     gc.collect()
-    assert count_files() <= before
+    run_until(engine, lambda: count_files() <= before)  # it may still be closing a file

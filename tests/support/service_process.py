@@ -84,8 +84,11 @@ def start_service(state: Path, *options: str, servers: int = 2) -> Iterator[Serv
         service.close()
 
 
-def list_processes_in(directory: Path) -> list[int]:
-    """Return the processes whose environment or command line mentions a directory."""
+def list_processes_in(directory: Path, program: str = "") -> list[int]:
+    """Return the processes whose command lines mention a directory and a program.
+
+    A process that was just forked still has the command line of its parent.
+    """
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if entry.isdigit() and int(entry) != os.getpid():
@@ -93,6 +96,6 @@ def list_processes_in(directory: Path) -> list[int]:
                 content = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            if str(directory).encode() in content:
+            if str(directory).encode() in content and program.encode() in content:
                 found.append(int(entry))
     return found

@@ -699,7 +699,8 @@ class Driver:
                 requests = self._read_requests() if self._has_job_requests else requests
             questions = self._take_questions()  # which are answered before the next write
         with self.condition:
-            self._react(outcomes, arrived, messages, [*questions, *requests])
+            # Requests in the journal are older: a client may take back what it asked for before.
+            self._react(outcomes, arrived, messages, [*requests, *questions])
         self._record_progress()
         self._has_unwritten = self._has_unwritten or bool(outcomes or messages or arrived)
         # Whoever has made a request waits for the answer.
