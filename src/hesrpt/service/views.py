@@ -258,7 +258,12 @@ def _find_running_items(queue: JobQueue, job: LiveJob) -> set[int]:
         active = queue.driver.core.jobs.get(job.name)
         if active is None:
             return set()
-        return {item for item, batch in active.in_flight.items() if batch.servers > 0}
+        # The items of a batch run one after another: the first that is left runs, the others wait.
+        first: dict[int, int] = {}
+        for item, batch in active.in_flight.items():
+            if batch.servers > 0:
+                first.setdefault(id(batch), item)
+        return set(first.values())
 
 
 # --- groups, and the run as a whole ---------------------------------------------------------------
