@@ -71,7 +71,7 @@ def test_jobs_in_gather_wait_for_and_task_group(pool: Pool) -> None:
 
     threads = threading.active_count()
     asyncio.run(main())
-    if pool._journal is None:
+    if pool.driver.journal is None:
         assert threading.active_count() == threads  # waiting takes none
 
 

@@ -20,7 +20,7 @@ from hesrpt.pool.batch_run import RunOptions, run_jobs
 from hesrpt.pool.job_handle import JobHandles
 from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_status
-from hesrpt.scheduler.lifetime import Lease
+from hesrpt.scheduler.driver import Lease
 from hesrpt.scheduler.requests import (
     ImpossibleJobError,
     find_names,

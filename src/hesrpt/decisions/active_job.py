@@ -94,12 +94,12 @@ class ActiveJob:
         self.durations = ItemDurations(prior=self.spec.prior)
         self.name, self.is_bag = self.spec.name, self.spec.resize is None
         self.need = to_parts(self.spec.resources)
-        self.forget_grant()
+        if self.need:
+            self.forget_grant()
 
     def forget_grant(self) -> None:
         """Forget which resources others have: assume that all are free."""
-        if self.need:
-            self.granted = self.stock.count_fitting(self.need)
+        self.granted = self.stock.count_fitting(self.need)
 
     @property
     def has_resources(self) -> bool:

@@ -414,9 +414,11 @@ class Allocator:
         time: float,
     ) -> None:
         """Share the free servers between some of the active jobs, within the resources of all."""
-        remaining, needs = np.empty(len(jobs)), []
+        remaining, needs, has_needs = np.empty(len(jobs)), [], False
         for place, job in enumerate(jobs):
-            job.forget_grant()
+            if job.need:
+                has_needs = True
+                job.forget_grant()
             if job.denied:
                 job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
             work = self.estimate_remaining(job, time) - job.waited_work
@@ -426,7 +428,7 @@ class Allocator:
             )
             needs.append(_describe_need(job, is_overdue=is_overdue))
         self._share(jobs, needs, remaining, free, time)
-        if any(job.need for job in jobs):
+        if has_needs:
             wanted = [job.planned for job in jobs]
             ranks = self._rank(jobs, servers, time)
             while _limit_to_resources(jobs, needs, active, ranks):

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf
+from operator import itemgetter
 
 from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, Tally
 from hesrpt.decisions.allocation import Allocator, keeps_width
@@ -420,8 +421,10 @@ class Core:
         self, job: ActiveJob, commands: list[Command], early: JobEnd | None = None
     ) -> None:
         """End a job: as its items have ended, unless it ends before they have."""
-        stopped = job.clear_in_flight()
-        commands += [Stop(job.name, items[0], items[1:]) for items in stopped]
+        stopped: list[tuple[int, ...]] = []
+        if job.in_flight:
+            stopped = job.clear_in_flight()
+            commands += [Stop(job.name, items[0], items[1:]) for items in stopped]
         end = early or DONE
         if early is None and job.failed_items:
             end = JobEnd("items_failed", _describe_failed_items(job))
@@ -535,7 +538,7 @@ class Core:
     def _choose_job_to_queue(self) -> ActiveJob | None:
         """Return the job that lacks most servers, if it counts those that it will take over."""
         # A queued item may take over the server of another job, so leave room for it.
-        queued = Counter(job for job, _ in self._queued)
+        queued = Counter(map(itemgetter(0), self._queued))
         job, most_missing = None, -inf
         for candidate in self._line.contenders:
             held = candidate.observed + queued[candidate]

@@ -180,7 +180,8 @@ class WaitingLine:
             if job not in first:
                 job.set_planned(0)
                 job.denied = 0
-                job.forget_grant()
+                if job.need:
+                    job.forget_grant()
         self._contenders = first
 
     def _is_active(self, job: ActiveJob) -> bool:

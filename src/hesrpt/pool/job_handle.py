@@ -1,9 +1,12 @@
-"""The handle of a job, with which the caller follows it and gets its results."""
+"""The handle of a job, with which the caller follows it and gets its results, and of all jobs."""
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,14 +18,12 @@ from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobState
 from hesrpt.pool.job_results import Errors, ResultStream, wait_async
 from hesrpt.reports.job_views import view_job
-from hesrpt.scheduler.driver import Watch
-from hesrpt.scheduler.lifetime import Lease
+from hesrpt.scheduler.driver import Driver, Lease, Watch
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import check_pausable
 from hesrpt.validation import check_positive
 
 T_co = TypeVar("T_co", covariant=True)
-V = TypeVar("V")
 
 
 class Job(Generic[T_co]):
@@ -320,24 +321,132 @@ class JobHandles:
             handle = self._handles[job] = Job(self._lease, job, self)
         return handle
 
-    def get_live_job(self, handle: Job[Any]) -> LiveJob:
-        """Return the job of a handle, which must be one of this pool."""
-        if not isinstance(handle, Job) or handle._lease is not self._lease:
-            raise InputError(f"must be jobs of this pool, got {handle!r}", argument="jobs")
-        return handle._live
-
     def hold(self, handle: Job[Any]) -> None:
         """Hold a job that is retried, even if it was read before."""
         self._unread[handle._live] = handle
-
-    def take(self, job: LiveJob) -> Job[Any]:
-        """Return the handle of a job, and forget it."""
-        handle = self.get(job)
-        self.release(job)
-        return handle
 
     def release(self, job: LiveJob) -> None:
         """Forget a job: its results are freed once nobody else holds it."""
         self._unread.pop(job, None)
         if self.progress is not None and not self._lease.driver.core.jobs:
             self.progress.close_if_ended()
+
+    def iterate_completed(
+        self, jobs: Iterable[Job[Any]] | None, timeout: float | None
+    ) -> Iterator[Job[Any]]:
+        """Yield these jobs as they end; if ``jobs`` is None, all that no iterator has yielded yet.
+
+        The time for ``timeout`` starts to run now, not when the first job is asked for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        given = None
+        if jobs is not None:
+            if not isinstance(jobs, Iterable):
+                raise InputError(f"must be several jobs, got {jobs!r}", argument="jobs")
+            given = {self._get_live_job(job): job for job in jobs}
+        return self._iterate(given, timeout, deadline)
+
+    def _iterate(
+        self,
+        given: dict[LiveJob, Job[Any]] | None,
+        timeout: float | None,
+        deadline: float | None,
+    ) -> Iterator[Job[Any]]:
+        driver = self._lease.driver
+        with closing(_EndedJobs(driver, given)) as ended:
+            while ended.are_awaited:
+                remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                if not driver.wait(ended.has_news, remaining):
+                    awaited = len(ended.awaited)
+                    count = "1 job has" if awaited == 1 else f"{awaited} jobs have"
+                    raise TimeoutError(f"{count} not ended after {timeout:g} s")
+                for job in sorted(ended.take(), key=lambda job: job.ended or 0.0):
+                    if given is not None:
+                        yield given[job]
+                    elif job.has_ended and not job.is_yielded:  # or yielded elsewhere
+                        job.is_yielded = True
+                        yield self._take(job)  # which is not held here after that
+
+    def _take(self, job: LiveJob) -> Job[Any]:
+        """Return the handle of a job, and forget it."""
+        handle = self.get(job)
+        self.release(job)
+        return handle
+
+    def _get_live_job(self, handle: Job[Any]) -> LiveJob:
+        """Return the job of a handle, which must be one of this pool."""
+        if not isinstance(handle, Job) or handle._lease is not self._lease:
+            raise InputError(f"must be jobs of this pool, got {handle!r}", argument="jobs")
+        return handle._live
+
+
+class _EndedJobs:
+    """Collects jobs as they end, without looking at all jobs each time.
+
+    Without given jobs, these are all that nobody has yielded, including those that are added or
+    retried meanwhile.
+    """
+
+    def __init__(self, driver: Driver, given: Iterable[LiveJob] | None) -> None:
+        self._driver, self._takes_all = driver, given is None
+        self._ended: deque[LiveJob] = deque()  # may have been retried since
+        self._known = (0, 0)  # how many jobs had been added and retried
+        self.awaited: dict[LiveJob, Watch] = {}
+        self._add(given or ())
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether there are jobs that have not been taken."""
+        self._find_others()
+        return bool(self.awaited)
+
+    def has_news(self) -> bool:
+        """Return whether a job has ended, or there are others."""
+        return bool(self._ended) or (self._takes_all and self._known != self._driver.count_jobs())
+
+    def take(self) -> Iterator[LiveJob]:
+        """Yield the jobs that have ended since the last time."""
+        self._find_others()
+        while self._ended:
+            job = self._ended.popleft()
+            if (watch := self.awaited.pop(job, None)) is not None:
+                self._driver.unwatch(watch)
+                if job.has_ended:
+                    yield job
+                else:  # it was retried
+                    self._add((job,))
+
+    def _find_others(self) -> None:
+        """Await jobs that were added or retried since the last time."""
+        if self._takes_all and self._known != (count := self._driver.count_jobs()):
+            self._known = count
+            self._add(job for job in list(self._driver.jobs.values()) if not job.is_yielded)
+
+    def _add(self, jobs: Iterable[LiveJob]) -> None:
+        for job in jobs:
+            if job not in self.awaited:
+                wake = partial(self._ended.append, job)
+                watch = self.awaited[job] = Watch(job, partial(getattr, job, "has_ended"), wake)
+                if not self._driver.watch(watch) and job.has_ended:  # else the scheduler has failed
+                    wake()
+
+    def close(self) -> None:
+        """Await no more jobs."""
+        for watch in self.awaited.values():
+            self._driver.unwatch(watch)
+
+
+class EndCheck:
+    """Tells whether jobs have ended, without looking at all of them each time."""
+
+    def __init__(self, list_jobs: Callable[[], Iterable[LiveJob]]) -> None:
+        self._list_jobs = list_jobs
+        self._waiting: list[LiveJob] = []  # had not ended when the jobs were last listed
+
+    def have_all_ended(self) -> bool:
+        """Return whether all jobs have ended."""
+        while self._waiting and self._waiting[-1].has_ended:
+            self._waiting.pop()
+        if not self._waiting:  # others may have been added, or go on after their end
+            self._waiting = [job for job in self._list_jobs() if not job.has_ended]
+        return not self._waiting

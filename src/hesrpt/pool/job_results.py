@@ -14,8 +14,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Literal,
-    ParamSpec,
-    Protocol,
     Self,
     TypeAlias,
     TypeVar,
@@ -35,9 +33,6 @@ from hesrpt.storage.journal_entries import StoredResult
 
 if TYPE_CHECKING:
     import asyncio
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 async def wait_async(
@@ -76,34 +71,10 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that may have to wait for a disk or a cluster."""
-    import asyncio
-
-    return await asyncio.to_thread(function, *args, **kwargs)
-
-
-async def pause(seconds: float) -> None:
-    """Let other tasks run for some time."""
-    import asyncio
-
-    await asyncio.sleep(seconds)
-
-
-# Which items a stream of results yields next: in their order, or in the order of their ends
-
-
-class ItemCursor(Protocol):
-    """A place among the items of a job. Taking items looks at no item twice."""
-
-    def can_move(self) -> bool:
-        """Return whether there are items to take, or there will never be any."""
-
-    def take(self, limit: int) -> Sequence[int] | None:
-        """Return the next items, at most ``limit``; None if there will never be any.
-
-        Once the job has ended, they include those that have not been done.
-        """
+# --- which items a stream of results yields next --------------------------------------------------
+#
+# A cursor is a place among the items of a job. Taking items looks at no item twice, and returns
+# None if there will never be any more. Once the job has ended, they include those not done.
 
 
 class OrderedCursor:
@@ -113,10 +84,12 @@ class OrderedCursor:
         self._job, self._next = job, 0
 
     def can_move(self) -> bool:
+        """Return whether there are items to take, or there will never be any."""
         state = self._job.completions.get_state(self._next)
         return self._job.has_ended or state != UNFINISHED
 
     def take(self, limit: int) -> Sequence[int] | None:
+        """Return the next items, at most ``limit``."""
         has_ended = self._job.has_ended  # before looking: then all that has ended is there
         start, stop = self._next, self._next + limit
         stop = max(
@@ -135,9 +108,11 @@ class CompletionCursor:
         self._unfinished = 0  # the first item that may not have been done, once the job has ended
 
     def can_move(self) -> bool:
+        """Return whether there are items to take, or there will never be any."""
         return self._job.has_ended or self._next < len(self._job.completions.order)
 
     def take(self, limit: int) -> Sequence[int] | None:
+        """Return the next items, at most ``limit``."""
         job, completions = self._job, self._job.completions
         has_ended = job.has_ended
         taken = completions.order[self._next : self._next + limit]
@@ -340,7 +315,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._is_ordered = ordered
-        self._cursor: ItemCursor = OrderedCursor(job) if ordered else CompletionCursor(job)
+        self._cursor = OrderedCursor(job) if ordered else CompletionCursor(job)
         self._pairs, self._on_end = as_pairs, on_end
         #: What to yield next: results that are at hand; then items, and why they have no result if
         #: they have none.
@@ -385,14 +360,16 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         return self._yield(self._read(*self._items[0]))
 
     async def __anext__(self) -> V_co:
+        import asyncio
+
         while (ready := next(self._ready, _NOTHING)) is _NOTHING and not self._items:
             if self._is_at_end:
                 raise StopAsyncIteration
             if self._reader.has_journal:
-                has_advanced = await run_in_thread(self._advance)
+                has_advanced = await asyncio.to_thread(self._advance)
             else:
                 has_advanced = self._advance()
-                await pause(0)  # let other tasks run, however many results there are
+                await asyncio.sleep(0)  # let other tasks run, however many results there are
             if not has_advanced:
                 await self._wait_async()
         if ready is not _NOTHING:
@@ -400,7 +377,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         item, problem = self._items[0]
         if problem is not None or self._reader.is_prepared(item):
             return self._yield(self._read(item, problem))
-        return self._yield(await run_in_thread(self._read, item, problem))
+        return self._yield(await asyncio.to_thread(self._read, item, problem))
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -483,7 +460,9 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self._note_waking(is_ready)
 
     async def _wait_async(self) -> None:
-        await pause(self._choose_pause())
+        import asyncio
+
+        await asyncio.sleep(self._choose_pause())
         is_ready = await wait_async(
             self._driver, self._job, self._cursor.can_move, self._get_remaining_time()
         )

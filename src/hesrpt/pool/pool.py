@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,19 +20,13 @@ from hesrpt.engines.engine import Engine
 from hesrpt.engines.registry import create_engine
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure, OnError
+from hesrpt.jobs.fingerprints import fingerprint_function
 from hesrpt.jobs.job_end import JobEnd
-from hesrpt.jobs.job_spec import AfterFailure, Group, give_weight
-from hesrpt.jobs.schema import GROUP
+from hesrpt.jobs.job_spec import AfterFailure, Group, JobSpec, give_weight
+from hesrpt.jobs.schema import FUNCTION_FIELDS, GROUP, read_job
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.pool.executor import PoolExecutor
-from hesrpt.pool.job_handle import Job, JobHandles
-from hesrpt.pool.python_jobs import create_executor_job, create_map_job
-from hesrpt.pool.waiting import (
-    iterate_completed,
-    shut_down_and_wait,
-    wait_except_for_executors,
-    wait_for_all_jobs,
-)
+from hesrpt.pool.job_handle import EndCheck, Job, JobHandles
 from hesrpt.reports.counterfactuals import (
     MAX_JOBS,
     RunComparison,
@@ -43,11 +37,13 @@ from hesrpt.reports.inspection import read_learned_runs
 from hesrpt.reports.job_views import view_run
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
-from hesrpt.scheduler.driver import Driver, Snapshot
+from hesrpt.scheduler.call_source import CallSource
+from hesrpt.scheduler.calls import Caller
+from hesrpt.scheduler.driver import Driver, Lease, Snapshot
 from hesrpt.scheduler.job_registry import OnChange
-from hesrpt.scheduler.lifetime import Lease, start_driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.pruning import Retention
+from hesrpt.scheduler.python_source import PythonSource
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes, JobRecord
 from hesrpt.storage.state_directory import require_posix
@@ -130,172 +126,16 @@ def _choose_learned_runs(journal: Journal, others: list[LearnedRun]) -> list[Lea
     return others
 
 
-# --- what a pool shows of its run ---------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-class PoolView:
-    """The part of a pool that changes nothing."""
-
-    _driver: Driver
-    _handles: JobHandles
-
-    def __repr__(self) -> str:
-        return f"<Pool: {self.overview().describe_with_jobs()}>"
-
-    def _repr_html_(self) -> str:
-        """Return the jobs as HTML, which notebooks show."""
-        return render_run(self.overview())
-
-    @property
-    def driver(self) -> Driver:
-        """The scheduler, for those who build on it: a service shows its jobs without handles."""
-        return self._driver
-
-    @property
-    def servers(self) -> int:
-        """The number of servers; on a cluster that changes, the highest number so far."""
-        return self._driver.peak_servers
-
-    @property
-    def resources(self) -> dict[str, tuple[float, float]]:
-        """Of each kind of resource besides servers, how much there is, and how much is free."""
-        return self._driver.core.stock.describe()
-
-    @property
-    def groups(self) -> dict[str, Group]:
-        """The groups that jobs belong to, or that have settings, by their names."""
-        return self._driver.list_groups()
-
-    # --- following jobs -----------------------------------------------------------------------
-
-    @property
-    def jobs(self) -> list[Job[Any]]:
-        """All jobs, in the order in which they were added.
-
-        A pool that runs for long forgets jobs whose results were freed: it keeps the last 10,000.
-        """
-        return [self._handles.get(job) for job in list(self._driver.jobs.values())]
-
-    @overload
-    def as_completed(
-        self, jobs: None = None, timeout: float | None = None
-    ) -> Iterator[Job[Any]]: ...
-
-    @overload
-    def as_completed(
-        self, jobs: Iterable[Job[T]], timeout: float | None = None
-    ) -> Iterator[Job[T]]: ...
-
-    def as_completed(
-        self, jobs: Iterable[Job[Any]] | None = None, timeout: float | None = None
-    ) -> Iterator[Job[Any]]:
-        """Yield jobs as they end.
-
-        Parameters
-        ----------
-        jobs
-            The jobs to wait for, each of which is yielded once. Default: all jobs that no other
-            call without ``jobs`` has yielded, including those that are added or retried meanwhile.
-        timeout
-            A TimeoutError is raised if the next job has not ended this many seconds after the call
-            of ``as_completed``.
-        """
-        return iterate_completed(self._driver, self._handles, jobs, timeout)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all jobs have ended, for at most ``timeout`` seconds.
-
-        Returns whether they have ended.
-        """
-        have_ended = wait_for_all_jobs(self._driver, timeout)
-        if self._handles.progress is not None:
-            self._handles.progress.close_if_ended()
-        return have_ended
-
-    def progress(self) -> Progress:
-        """Show the jobs and their progress until all have ended.
-
-        This returns at once. The display goes on in the background: in a terminal a table, in a
-        notebook HTML below the cell, and otherwise a line for each job that ends. Several ways to
-        use it::
-
-            pool.progress()        # from now on, until all jobs have ended
-            with pool.progress():  # also jobs that are added in the block; its end waits for them
-
-        """
-        self._driver.check_process()
-        if self._handles.progress is not None:
-            self._handles.progress.close()
-        self._handles.progress = Progress(
-            partial(view_run, self._driver),
-            partial(wait_except_for_executors, self._driver),
-            choose_screen(),
-        )
-        return self._handles.progress
-
-    def overview(self) -> RunOverview:
-        """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
-        return view_run(self._driver)
-
-    def snapshot(self) -> Snapshot:
-        """Return how many servers each job has now."""
-        return self._driver.take_snapshot()
-
-    def predict_ends(self) -> dict[str, float]:
-        """Predict when jobs will end, in seconds since the run began.
-
-        This simulates the policy on the work that remains, as far as it is known: jobs without a
-        size are left out until their first item is done. See :attr:`Job.eta`.
-        """
-        self._driver.check_process()
-        return dict(self._driver.forecaster.predict())
-
-    # --- results of the run -------------------------------------------------------------------
-
-    @property
-    def schedule(self) -> Schedule:
-        """How many servers each job held when, for the jobs that have ended."""
-        with self._driver.condition:
-            return build_schedule(self.records, self._driver.holdings, self.servers)
-
-    @property
-    def records(self) -> list[JobRecord]:
-        """The jobs that have ended, with their measured sizes and speedups."""
-        with self._driver.condition:
-            return [job.to_record() for job in self._driver.jobs.values() if job.has_ended]
-
-    @property
-    def first_start(self) -> float:
-        """When the first item started, in seconds since the run began."""
-        return self._driver.first_start or 0.0
-
-    def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
-        """Compare the run with what FIFO and equal shares would have made of it.
-
-        All jobs must have ended. The run is replayed in simulated time with the durations of its
-        items, under its own policy and the others. If the model does not fit, or if there are
-        more than ``max_jobs`` jobs, which would take long, the comparison has a reason instead of
-        simulations.
-        """
-        active = [job.name for job in self.jobs if not job.has_ended]
-        if active:
-            raise InputError(f"job {active[0]!r} has not ended yet")
-        if not self.jobs and self._driver.journal is None:
-            raise InputError("there are no jobs to compare policies for")
-        return compare_policies(describe_history(self._driver), max_jobs)
-
-
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
 
 # How long to wait for the answer to a last request, in seconds.
 _PAUSE_SECONDS = 0.02
 
 A = TypeVar("A")
+T = TypeVar("T")
 
 
-class Pool(PoolView):
+class Pool:
     """Servers that several jobs share, so that jobs end as early as possible on average.
 
     Leaving the ``with`` block of a pool waits until all jobs have ended. If the block raises an
@@ -360,13 +200,13 @@ class Pool(PoolView):
             learned=learned,
             on_change=on_change,
         ) as driver:
-            self._driver, self._journal = driver, driver.journal
+            self._driver = driver
             if retention is not None:
                 if driver.journal is None:
                     raise InputError("retention= needs state=, the directory to remove jobs from")
                 driver.keep_only(retention)
             self._handles = JobHandles(Lease(driver))
-            start_driver(driver)  # from now on, it adds jobs that other processes submit
+            driver.start()  # from now on, it adds jobs that other processes submit
 
     # --- adding jobs --------------------------------------------------------------------------
 
@@ -443,39 +283,49 @@ class Pool(PoolView):
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
+        engine, has_journal = self._driver.engine, self._driver.journal is not None
         self._driver.check_open()
-        if keep and self._journal is not None:
+        if keep and has_journal:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
             )
-        fields = {
-            "name": str(getattr(function, "__name__", "job")) if name is None else name,
-            "kind": kind,
-            "size": size,
-            "speedup": speedup,
-            "weight": weight,
-            "servers": servers,
-            "min_servers": min_servers,
-            "max_servers": max_servers,
-            "after": after,
-            "after_failure": after_failure,
-            "group": group,
-            "resources": resources,
-            "on_end": on_end,
-            "retries": retries,
-            "on_error": on_error,
-            "timeout": timeout,
-        }
-        job = create_map_job(
-            function,
-            items,
-            fields,
-            engine=self._driver.engine,
-            read_ahead=self._driver.get_read_ahead,
-            keep=keep,
-            has_journal=self._journal is not None,
+        if not callable(function):
+            raise InputError(f"must be callable, got {function!r}", argument="function")
+        if not isinstance(items, Iterable):
+            raise InputError(f"must be iterable, got {items!r}", argument="items")
+        if keep and not engine.can_keep_results:
+            raise InputError("keep=True needs a cluster, where the results can stay")
+        values = _read_arguments(
+            name=str(getattr(function, "__name__", "job")) if name is None else name,
+            kind=kind,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            servers=servers,
+            min_servers=min_servers,
+            max_servers=max_servers,
+            after=_list_names(after),
+            after_failure=after_failure,
+            group=group,
+            resources=resources,
+            on_end=on_end,
+            retries=retries,
+            on_error=on_error,
+            timeout=timeout,
         )
-        return self.add_jobs([job])[0]
+        source = PythonSource(
+            engine.pack_function(function),
+            items,
+            pack_argument=engine.pack_argument,
+            read_ahead=self._driver.get_read_ahead,
+            timeout=values.pop("timeout", None),
+            keep_results=keep,
+            has_journal=has_journal,
+        )
+        count = len(items) if isinstance(items, Sized) else None
+        spec = JobSpec(**values, items=count, is_streamed=True)
+        fingerprint = fingerprint_function(function) if has_journal else b""
+        return self.add_jobs([LiveJob(spec=spec, source=source, fingerprint=fingerprint)])[0]
 
     def executor(
         self,
@@ -517,26 +367,35 @@ class Pool(PoolView):
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
         self._driver.check_open()
-        fields = {
-            "name": name,
-            "kind": kind,
-            "size": size,
-            "speedup": speedup,
-            "weight": weight,
-            "servers": servers,
-            "min_servers": min_servers,
-            "max_servers": max_servers,
-            "group": group,
-            "resources": resources,
-            "timeout": timeout,
-        }
-        job, source = create_executor_job(
-            fields,
-            engine=self._driver.engine,
-            initializer=initializer,
-            initargs=initargs,
-            max_tasks_per_child=max_tasks_per_child,
+        engine = self._driver.engine
+        if initializer is not None and not callable(initializer):
+            raise InputError(f"must be callable, got {initializer!r}", argument="initializer")
+        if not isinstance(initargs, Iterable):
+            raise InputError(f"must be a tuple, got {initargs!r}", argument="initargs")
+        if max_tasks_per_child is not None:
+            argument = "max_tasks_per_child"
+            max_tasks_per_child = check_whole_number(argument, max_tasks_per_child, minimum=1)
+            if not engine.can_replace_workers:
+                raise InputError(
+                    "needs the local engine: a cluster keeps its servers", argument=argument
+                )
+        values = _read_arguments(
+            name=name,
+            kind=kind,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            servers=servers,
+            min_servers=min_servers,
+            max_servers=max_servers,
+            group=group,
+            resources=resources,
+            timeout=timeout,
         )
+        caller = Caller(initializer, tuple(initargs), max_tasks_per_child)
+        source = CallSource(engine, caller, values.pop("timeout", None))
+        spec = JobSpec(**values, retries=0, is_streamed=True, is_executor=True)
+        job = LiveJob(spec=spec, source=source, is_new=True)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
@@ -590,6 +449,158 @@ class Pool(PoolView):
             raise InputError("must not be empty", argument="group")
         self._driver.change_group(group, change)
 
+    # --- what the pool shows of its run -------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<Pool: {self.overview().describe_with_jobs()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the jobs as HTML, which notebooks show."""
+        return render_run(self.overview())
+
+    @property
+    def driver(self) -> Driver:
+        """The scheduler, for those who build on it: a service shows its jobs without handles."""
+        return self._driver
+
+    @property
+    def servers(self) -> int:
+        """The number of servers; on a cluster that changes, the highest number so far."""
+        return self._driver.peak_servers
+
+    @property
+    def resources(self) -> dict[str, tuple[float, float]]:
+        """Of each kind of resource besides servers, how much there is, and how much is free."""
+        return self._driver.core.stock.describe()
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The groups that jobs belong to, or that have settings, by their names."""
+        return self._driver.list_groups()
+
+    # --- following jobs -----------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> list[Job[Any]]:
+        """All jobs, in the order in which they were added.
+
+        A pool that runs for long forgets jobs whose results were freed: it keeps the last 10,000.
+        """
+        return [self._handles.get(job) for job in list(self._driver.jobs.values())]
+
+    @overload
+    def as_completed(
+        self, jobs: None = None, timeout: float | None = None
+    ) -> Iterator[Job[Any]]: ...
+
+    @overload
+    def as_completed(
+        self, jobs: Iterable[Job[T]], timeout: float | None = None
+    ) -> Iterator[Job[T]]: ...
+
+    def as_completed(
+        self, jobs: Iterable[Job[Any]] | None = None, timeout: float | None = None
+    ) -> Iterator[Job[Any]]:
+        """Yield jobs as they end.
+
+        Parameters
+        ----------
+        jobs
+            The jobs to wait for, each of which is yielded once. Default: all jobs that no other
+            call without ``jobs`` has yielded, including those that are added or retried meanwhile.
+        timeout
+            A TimeoutError is raised if the next job has not ended this many seconds after the call
+            of ``as_completed``.
+        """
+        return self._handles.iterate_completed(jobs, timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all jobs have ended, for at most ``timeout`` seconds.
+
+        Returns whether they have ended.
+        """
+        check = EndCheck(lambda: self._driver.jobs.values())
+        have_ended = self._driver.wait(check.have_all_ended, timeout)
+        if self._handles.progress is not None:
+            self._handles.progress.close_if_ended()
+        return have_ended
+
+    def progress(self) -> Progress:
+        """Show the jobs and their progress until all have ended.
+
+        This returns at once. The display goes on in the background: in a terminal a table, in a
+        notebook HTML below the cell, and otherwise a line for each job that ends. Several ways to
+        use it::
+
+            pool.progress()        # from now on, until all jobs have ended
+            with pool.progress():  # also jobs that are added in the block; its end waits for them
+
+        """
+        self._driver.check_process()
+        if self._handles.progress is not None:
+            self._handles.progress.close()
+        self._handles.progress = Progress(
+            partial(view_run, self._driver), self._wait_except_for_executors, choose_screen()
+        )
+        return self._handles.progress
+
+    def _wait_except_for_executors(self) -> None:
+        """Wait for all jobs except for executors, which go on until they are shut down."""
+        jobs = self._driver.jobs
+        check = EndCheck(lambda: (job for job in jobs.values() if not job.spec.is_executor))
+        self._driver.wait(check.have_all_ended, None)
+
+    def overview(self) -> RunOverview:
+        """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
+        return view_run(self._driver)
+
+    def snapshot(self) -> Snapshot:
+        """Return how many servers each job has now."""
+        return self._driver.take_snapshot()
+
+    def predict_ends(self) -> dict[str, float]:
+        """Predict when jobs will end, in seconds since the run began.
+
+        This simulates the policy on the work that remains, as far as it is known: jobs without a
+        size are left out until their first item is done. See :attr:`Job.eta`.
+        """
+        self._driver.check_process()
+        return dict(self._driver.forecaster.predict())
+
+    # --- results of the run -------------------------------------------------------------------
+
+    @property
+    def schedule(self) -> Schedule:
+        """How many servers each job held when, for the jobs that have ended."""
+        with self._driver.condition:
+            return build_schedule(self.records, self._driver.holdings, self.servers)
+
+    @property
+    def records(self) -> list[JobRecord]:
+        """The jobs that have ended, with their measured sizes and speedups."""
+        with self._driver.condition:
+            return [job.to_record() for job in self._driver.jobs.values() if job.has_ended]
+
+    @property
+    def first_start(self) -> float:
+        """When the first item started, in seconds since the run began."""
+        return self._driver.first_start or 0.0
+
+    def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
+        """Compare the run with what FIFO and equal shares would have made of it.
+
+        All jobs must have ended. The run is replayed in simulated time with the durations of its
+        items, under its own policy and the others. If the model does not fit, or if there are
+        more than ``max_jobs`` jobs, which would take long, the comparison has a reason instead of
+        simulations.
+        """
+        active = [job.name for job in self.jobs if not job.has_ended]
+        if active:
+            raise InputError(f"job {active[0]!r} has not ended yet")
+        if not self.jobs and self._driver.journal is None:
+            raise InputError("there are no jobs to compare policies for")
+        return compare_policies(describe_history(self._driver), max_jobs)
+
     # --- closing ------------------------------------------------------------------------------
 
     def stop_taking_requests(self) -> bool:
@@ -618,9 +629,39 @@ class Pool(PoolView):
             return  # the pool belongs to the parent process
         try:
             if kind is None:
-                shut_down_and_wait(self._driver)
+                self._shut_down_and_wait()
                 while not self.stop_taking_requests():
                     time.sleep(_PAUSE_SECONDS)
-                    shut_down_and_wait(self._driver)
+                    self._shut_down_and_wait()
         finally:
             self.close()
+
+    def _shut_down_and_wait(self) -> None:
+        """Shut down the executors; wait for all jobs, their callbacks and the jobs these add."""
+        driver = self._driver
+        while True:
+            jobs = list(driver.jobs.values())
+            for job in jobs:
+                if isinstance(job.source, CallSource):
+                    job.source.shutdown()
+            # Not for all jobs: a callback may have added an executor that nobody has shut down.
+            check = EndCheck(partial(iter, jobs))
+            driver.wait(check.have_all_ended, None)
+            driver.callbacks.wait_until_idle()
+            if len(jobs) == len(driver.jobs) and check.have_all_ended():
+                return
+
+
+def _read_arguments(**arguments: object) -> dict[str, Any]:
+    """Return what arguments of ``map`` and ``executor`` mean; None stands for a default."""
+    given = {key: value for key, value in arguments.items() if value is not None or key == "name"}
+    return read_job(given, FUNCTION_FIELDS, lambda _, error: error)
+
+
+def _list_names(after: object) -> object:
+    """Return the names of jobs that another waits for, as far as they are given as jobs."""
+    if isinstance(after, Job):
+        return after.name
+    if isinstance(after, Iterable) and not isinstance(after, str):
+        return [job.name if isinstance(job, Job) else job for job in after]
+    return after

@@ -258,13 +258,15 @@ class WaitingWarner:
     def _list_reasons(self, core: Core) -> list[str]:
         if core.jobs and core.servers == 0:
             return ["jobs are waiting, because the cluster has no free servers"]
-        if core.jobs and all(job.is_paused and not job.observed for job in core.jobs.values()):
-            reason = "all jobs that have not ended are paused; none goes on until it is resumed"
-            return [reason] if self.warns_of_pauses else []
-        return [
-            f"job {job.name!r} is waiting, because it needs at least "
-            f"{format_count(job.min_servers, 'server')} on one node, and there are at "
-            f"most {core.max_width}"
-            for job in core.jobs.values()
-            if not job.is_bag and not job.is_paused and job.min_servers > core.max_width
-        ]
+        reasons, are_all_paused = [], bool(core.jobs)
+        for job in core.jobs.values():
+            are_all_paused = are_all_paused and job.is_paused and not job.observed
+            if not job.is_bag and not job.is_paused and job.min_servers > core.max_width:
+                servers = format_count(job.min_servers, "server")
+                reasons.append(
+                    f"job {job.name!r} is waiting, because it needs at least {servers} on one "
+                    f"node, and there are at most {core.max_width}"
+                )
+        if are_all_paused and self.warns_of_pauses:
+            return ["all jobs that have not ended are paused; none goes on until it is resumed"]
+        return reasons

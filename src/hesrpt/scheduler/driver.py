@@ -7,17 +7,23 @@ only then do other threads see it. Nothing in a step waits for another thread.
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
+import multiprocessing
 import os
+import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from math import inf
+from multiprocessing.util import Finalize
 from typing import NamedTuple, TypeAlias
 
 from hesrpt.decisions.core import Core
@@ -123,6 +129,8 @@ _PROGRESS_SECONDS, _LEARNING_SECONDS = 1.0, 5.0
 _CLOSE_SECONDS = 2.0
 # How many jobs whose results were freed are remembered, and how many are forgotten at a time.
 _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
+
+_LOG = logging.getLogger("hesrpt")
 
 #: What another thread sends to the driver's: a call that returns events for the core.
 Message: TypeAlias = Callable[[], Sequence[Event]]
@@ -267,9 +275,9 @@ class Driver:
             if known is not None:
                 core.allocator.calibrator.resume(known)
             self.groups = journal.get_value("groups", {}, parse=read_groups)
+            core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
         self._calibration = core.allocator.calibrator.calibration  # the one in the journal
         self._record_servers(core.servers)
-        core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
 
     # --- before the start -----------------------------------------------------------------------
 
@@ -290,13 +298,23 @@ class Driver:
         """Do not warn if all jobs are paused: somebody looks after them."""
         self._warner.warns_of_pauses = False
 
-    def start(self, on_end: Callable[[Driver], None]) -> None:
-        """Start the thread, which calls ``on_end`` when it has ended."""
-        self._on_end = on_end
+    def start(self) -> None:
+        """Start the thread. It ends with its lease, or with the interpreter."""
         if self.journal is not None:
             self.journal.requests.open()
             self._takes_requests = True
-        self._thread.start()
+        _running.add(self)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system allows no more threads
+            _running.discard(self)
+            raise
+        # Register again: what is registered last runs first. Ray, for one, must shut down after us.
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)
+        if multiprocessing.parent_process() is not None:
+            # Processes of multiprocessing end without calling what atexit knows.
+            Finalize(None, _end_all, exitpriority=0)
 
     # --- adding jobs ----------------------------------------------------------------------------
 
@@ -324,7 +342,9 @@ class Driver:
             with self.condition:
                 self.check_open()  # else nobody would end them
                 self._enter(jobs)
-            self._arrivals.extend(job for job in jobs if not job.has_ended)
+            for job in jobs:
+                if not job.has_ended:
+                    self._arrivals.append(job)
             self.engine.wake()
             for job, error in problems.items():
                 self.cancel(job, JobEnd("impossible", error))  # whoever submitted it is not here
@@ -357,12 +377,13 @@ class Driver:
 
     def _find_problems(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, and why."""
+        problems = self._registry.find_missing(jobs)
         for job in jobs:
             if job.spec.resize == "affinity" and not self.engine.can_resize:
                 job.spec = replace(job.spec, resize="never")
-        found = {job: explain_impossible(job.spec, self.engine) for job in jobs}
-        impossible = {job: error for job, error in found.items() if error is not None}
-        return self._registry.find_missing(jobs) | impossible
+            if (error := explain_impossible(job.spec, self.engine)) is not None:
+                problems[job] = error
+        return problems
 
     def _enter(self, jobs: Iterable[LiveJob]) -> None:
         """Let jobs be part of the run."""
@@ -622,7 +643,7 @@ class Driver:
                 self._wake_all()
         finally:
             self.callbacks.stop()
-            self._on_end(self)
+            _running.discard(self)
 
     def _has_to_end(self) -> bool:
         if self._is_closing or not self._is_draining:
@@ -643,7 +664,7 @@ class Driver:
     def _record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         """Record what was done when the engine was closed, unless that is no longer possible."""
         with self.condition:
-            events = [self._handle_outcome(outcome, self.now) for outcome in outcomes]
+            events = map(self._handle_outcome, outcomes, repeat(self.now))
             self._carry_out(self.core.apply(*events))
             self._finish_jobs(self.now)
             self._outcomes += outcomes
@@ -667,7 +688,7 @@ class Driver:
 
     def _wake_all(self) -> None:
         """Wake whoever waits for anything; the caller holds the condition."""
-        watches = [watch for watches in self._watches.values() for watch in watches]
+        watches = list(chain.from_iterable(self._watches.values()))
         self._watches.clear()
         for watch in watches:
             watch.wake()
@@ -691,7 +712,7 @@ class Driver:
         messages = [self._messages.popleft() for _ in range(len(self._messages))]
         arrived = self._record_arrivals()
         questions, requests = list[Request](), list[Request]()
-        if self._is_time_to_look(bool(arrived)):
+        if self._takes_requests and self._is_time_to_look(bool(arrived)):
             arrived += self._add_client_jobs()
             requests = self._read_requests()
             if added := self._record_arrivals():  # by requests of other processes
@@ -701,7 +722,8 @@ class Driver:
         with self.condition:
             # Requests in the journal are older: a client may take back what it asked for before.
             self._react(outcomes, arrived, messages, [*requests, *questions])
-        self._record_progress()
+        if self.journal is not None:
+            self._record_progress()
         self._has_unwritten = self._has_unwritten or bool(outcomes or messages or arrived)
         # Whoever has made a request waits for the answer.
         if requests or questions or not self._has_unwritten or self._has_to_write():
@@ -721,6 +743,8 @@ class Driver:
 
     def _find_writing_time(self) -> float:
         """Return when to write what has happened since the last write."""
+        if self.journal is None:
+            return -inf  # others see it at once
         # Short items may be written with those that follow, unless somebody waits for one of them.
         has_only_items = self._changes.are_only_finished_items and not self._is_urgent
         can_wait = has_only_items and not self._ends and not self._matched
@@ -740,7 +764,7 @@ class Driver:
         before = note_decisions(self.core)
         self._hooks.record()
         now = self.now
-        events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
+        events = list(map(self._handle_outcome, outcomes, repeat(now)))
         for job in arrived:
             self._matched.append((job, job.matches))
             events += self._open(job)
@@ -752,20 +776,23 @@ class Driver:
             events.append(CapacityChanged(self.now, servers, max_width))
         commands = self._carry_out(self.core.apply(*events))
         self._finish_jobs(self.now)
-        for request, asked in self._find_jobs(requests):  # the core knows by now which have ended
-            changes = (
-                self._apply_group_request(request)
-                if asked is None
-                else self._apply_request(request, asked)
-            )
-            events += changes
-            commands += self._carry_out(self.core.apply(*changes))
-        self._answer_cancels()
+        if requests:  # the core knows by now which jobs have ended
+            for request, asked in self._find_jobs(requests):
+                changes = (
+                    self._apply_group_request(request)
+                    if asked is None
+                    else self._apply_request(request, asked)
+                )
+                events += changes
+                commands += self._carry_out(self.core.apply(*changes))
+        if self._cancels:
+            self._answer_cancels()
         if self._starts_items:
             commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
-        self._record_failed_attempts(self.now)
+        if self._failed_attempts:
+            self._record_failed_attempts(self.now)
         self._warner.warn(self.core, self.engine.now())
         if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
@@ -798,7 +825,8 @@ class Driver:
                 self._changes.jobs_to_redo.append(job.number)
             if job.answer is not None:
                 self._changes.answers.append(job.answer)
-            self._record_moves(job, job.matches)
+            if job.matches.moved:
+                self._record_moves(job, job.matches)
 
     def _prepare(self, job: LiveJob) -> None:
         """Complete what is known of a job that arrives."""
@@ -911,29 +939,26 @@ class Driver:
 
     def _open_source(self, job: LiveJob) -> None:
         def advance() -> list[Event]:
-            items, matches = listener.take()
-            job.done += sum(map(len, matches.done))
-            if matches.done:
-                self._matched.append((job, matches))
-            self._record_moves(job, matches)
-            return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
+            news = listener.take()
+            done = tuple(news.matches.done)
+            if done:
+                job.done += sum(map(len, done))
+                self._matched.append((job, news.matches))
+            if news.matches.moved:
+                self._record_moves(job, news.matches)
+            events: list[Event] = [ItemsRead(self.now, job.name, news.items, done)]
+            if news.count_items is not None:
+                # In this thread, which starts the items: the count is final.
+                job.items = news.count_items()
+                events.append(ItemsExhausted(self.now, job.name, job.items))
+            if news.failure is not None:
+                error, cause = escape_undecodable(news.failure[0]), news.failure[1]
+                job.source_failure = (error, cause)
+                end = JobEnd("unreadable_items", error)
+                events.append(JobCancelled(self.now, job.name, end))
+            return events
 
-        def end(count_items: Callable[[], int]) -> list[Event]:
-            job.items = count_items()  # in this thread, which starts the items: the count is final
-            return [ItemsExhausted(self.now, job.name, job.items)]
-
-        def fail(error: str, cause: BaseException | None) -> None:
-            error = escape_undecodable(error)
-            job.source_failure = (error, cause)
-            # Not by cancel(): whether the job has ended is not known before this thread looks.
-            event = JobEnd("unreadable_items", error)
-            self.send(lambda: [JobCancelled(self.now, job.name, event)])
-
-        listener = SourceListener(
-            on_progress=lambda: self.send(advance),
-            on_end=lambda count_items: self.send(partial(end, count_items)),
-            on_failure=fail,
-        )
+        listener = SourceListener(on_news=lambda: self.send(advance))
         job.source.open(listener)
 
     # --- outcomes of items ----------------------------------------------------------------------
@@ -1027,7 +1052,9 @@ class Driver:
     def _carry_out_one(self, job: LiveJob, command: Command, now: float) -> None:
         match command:
             case Start():
-                logs = self._get_log_paths(job, command.items)
+                logs = None
+                if self.journal is not None:
+                    logs = self._get_log_paths(self.journal, job, command.items)
                 tasks = job.source.create_tasks(command.items, command.servers, logs)
                 if totals := self.core.stock.totals:  # it gets its own GPUs, and no others
                     gpus = choose_gpu_variables(command.gpus, os.environ) if GPU in totals else {}
@@ -1056,11 +1083,9 @@ class Driver:
                 self._finishing[job] = command
                 self._finish_jobs(now)
 
-    def _get_log_paths(self, job: LiveJob, items: Sequence[int]) -> LogPaths | None:
+    def _get_log_paths(self, journal: Journal, job: LiveJob, items: Sequence[int]) -> LogPaths:
         """Return the paths of the logs of items, in which earlier attempts are marked as such."""
-        if self.journal is None:
-            return None
-        logs = get_log_paths(self.journal.directory, job.number, job.spec.resumed)
+        logs = get_log_paths(journal.directory, job.number, job.spec.resumed)
         for item in items if job.attempts or not job.spec.is_bag else ():
             if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
                 mark_attempt(logs.get(item), item, None if attempts is None else attempts + 1)
@@ -1071,16 +1096,17 @@ class Driver:
 
         Until then, stopped items may turn out to be done.
         """
-        gone = [job for job in self._finishing if not self.engine.is_stopping(job.name)]
-        for job in gone:
-            self._finish(job, self._finishing.pop(job).end, now)
-            self._call_hooks(job, now)
+        for job in list(self._finishing):
+            if not self.engine.is_stopping(job.name):
+                self._finish(job, self._finishing.pop(job).end, now)
+                if job in self._hooks_to_call:
+                    self._call_hooks(job, now)
 
     def _finish(self, job: LiveJob, end: JobEnd, now: float) -> None:
         """End a job. It is released, unless it may go on."""
         ended = job.choose_end(now, end)
         self._ends.append(_PendingEnd(job, ended, end))
-        if not job.is_to_be_retried:
+        if job.spec.is_paused and not job.is_to_be_retried:
             job.set_paused(False)  # if it goes on later, nobody wants it to wait
         self._record_learned([job])
         if not self.core.can_retry(job.name):
@@ -1090,7 +1116,7 @@ class Driver:
 
     def _call_hooks(self, job: LiveJob, now: float) -> None:
         """Do what is to be done because a job has ended, unless it had ended like this before."""
-        for command in self._hooks_to_call.pop(job, ()):
+        for command in self._hooks_to_call.pop(job):
             if job.choose_end(now, command.end) == now:
                 self._hooks.prepare(job, command, now)
 
@@ -1182,8 +1208,6 @@ class Driver:
 
     def _is_time_to_look(self, has_arrivals: bool) -> bool:
         """Return whether to look for requests, which may have waited for a job that arrives."""
-        if not self._takes_requests:
-            return False
         now = self.engine.now()
         look_at = self._next_poll if self._look_at is None else self._look_at
         if now < look_at and not (has_arrivals and self._has_job_requests):
@@ -1245,7 +1269,7 @@ class Driver:
         found: list[tuple[Request, LiveJob | None]] = []
         by_number: dict[int | None, LiveJob] = {}
         by_submission: dict[int | None, LiveJob] = {}
-        for job in self.jobs.values() if requests else ():
+        for job in self.jobs.values():
             by_number[job.number] = job
             by_submission[job.spec.submission or None] = job
         by_submission.pop(None, None)
@@ -1423,7 +1447,7 @@ class Driver:
         The caller does not hold the condition, which a forecast needs.
         """
         active = self.core.jobs
-        if self.journal is None or not active or self.now < self._next_progress:
+        if not active or self.now < self._next_progress:
             return
         self._next_progress = self.now + _PROGRESS_SECONDS
         ends = self.forecaster.recall(0.0).items()
@@ -1454,7 +1478,8 @@ class Driver:
 
     def _write(self) -> None:
         """Write to the journal what has happened, and then show it to other threads."""
-        self._keep_unanswered()
+        if self._asked:
+            self._keep_unanswered()
         was_anything_written = self._flush()  # other threads can go on meanwhile
         with self.condition:
             self._publish()
@@ -1467,7 +1492,9 @@ class Driver:
     def _publish(self) -> None:
         """Let other threads see outcomes, ends and answers, now that the journal has them."""
         self._hooks.call()
-        self._cancels = {number: job for number, job in self._cancels.items() if job is not None}
+        if self._cancels:
+            unanswered = [each for each in self._cancels.items() if each[1] is not None]
+            self._cancels = dict(unanswered)
         changed = set[LiveJob]()
         for outcome in self._outcomes:
             job = self.jobs[outcome.job]
@@ -1492,11 +1519,11 @@ class Driver:
             question.answer = answer
         self._outcomes, self._matched, self._answered = [], [], []
         self._ends = [end for end in self._ends if end.job.is_to_be_retried]
-        watches = [each for job in changed for each in self._watches.get(job, ())]
-        for watch in watches:
-            if watch.is_ready():
-                self.unwatch(watch)
-                watch.wake()
+        for job in changed:
+            for watch in list(self._watches.get(job, ())):
+                if watch.is_ready():
+                    self.unwatch(watch)
+                    watch.wake()
         self.condition.notify_all()
 
     # --- forgetting jobs ------------------------------------------------------------------------
@@ -1551,3 +1578,74 @@ def _is_kept(question: _Question) -> bool:
 
 def _read_calibration(text: str) -> Calibration:
     return Calibration.from_json(json.loads(text))
+
+
+# --- when schedulers end: once nobody refers to their pool, and at interpreter exit -------------
+#
+# A forked process inherits schedulers without their threads. It lets go of them.
+
+_running: set[Driver] = set()
+
+
+class Lease:
+    """Keeps a scheduler running. Its pool, executors and handles of jobs hold it.
+
+    Once the last of them has gone, nobody can get the results of jobs, so these are stopped. The
+    futures of submitted calls may still be in use, so the calls end first.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        weakref.finalize(self, driver.drain).atexit = False
+
+
+def _end_all() -> None:
+    """At interpreter exit, let submitted calls end as ``concurrent.futures`` does; stop jobs."""
+    drivers = _running.copy()
+    try:
+        if _was_interrupted():
+            raise KeyboardInterrupt
+        for driver in drivers:
+            _warn_of_stopped_jobs(driver)
+            driver.drain()
+        for driver in drivers:
+            driver.join()
+    except KeyboardInterrupt:
+        for driver in drivers:
+            driver.close()
+    for driver in drivers:
+        driver.callbacks.join()
+        for job in list(driver.jobs.values()):
+            if isinstance(job.source, CallSource):
+                job.source.resolver.join()
+
+
+def _was_interrupted() -> bool:
+    """Return whether Ctrl-C has ended the script."""
+    is_interactive = hasattr(sys, "ps1")  # then it has only ended one of many statements
+    return not is_interactive and isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
+
+
+def _warn_of_stopped_jobs(driver: Driver) -> None:
+    """Warn of jobs that the end of the script stops, unless an error has ended it."""
+    if hasattr(sys, "last_value"):
+        return
+    for job in list(driver.jobs.values()):
+        if not job.has_ended and not isinstance(job.source, CallSource):
+            _LOG.warning(
+                "hesrpt: the script has ended before job %r, which was stopped after %d items; "
+                "call pool.wait() to let it end",
+                job.name,
+                job.done,
+            )
+
+
+def _abandon_all() -> None:
+    """In a forked process, let go of the parent's schedulers."""
+    for driver in _running:
+        driver.close_after_fork()
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where pools are refused
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from hesrpt.engines.engine import Engine
 from hesrpt.errors import InputError
 from hesrpt.jobs.item_resources import describe_amount, describe_number
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import JobSpec, describe_cycle, find_cycle
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.earlier_items import EarlierItems
@@ -57,21 +58,22 @@ class JobRegistry:
         """``jobs`` has those in the run; without a journal, the names of others can be reused."""
         self._journal, self._on_change = journal, on_change
         self._jobs = {} if jobs is None else jobs
-        records = [] if journal is None else journal.read_records()
-        self._records = {record.number: record for record in records}  # not yet continued
+        self._records: dict[int, JobRecord] = {}  # not yet continued
         # These records by the names asked for, all of them and those with a fingerprint.
         self._by_name: dict[tuple[str, bool], deque[JobRecord]] = {}
         self._by_function: dict[tuple[str, bool, bytes], deque[JobRecord]] = {}
-        for record in records:
-            if not record.spec.is_submitted and not record.spec.is_executor:
-                name, is_command = record.given_name, record.spec.command is not None
-                self._by_name.setdefault((name, is_command), deque()).append(record)
-                key = name, is_command, record.fingerprint
-                self._by_function.setdefault(key, deque()).append(record)
-        self._earlier = {record.name: record.end for record in records}  # how they have ended
+        self._earlier: dict[str, JobEnd | None] = {}  # how jobs in the journal have ended, by name
         # The newest job that was asked for under each name: its number and its name.
-        self._newest = {record.given_name: (record.number, record.name) for record in records}
-        self._names = {record.name for record in records}  # which are in the journal
+        self._newest: dict[str, tuple[int, str]] = {}
+        for record in () if journal is None else journal.read_records():
+            self._records[record.number] = record
+            self._earlier[record.name] = record.end
+            self._newest[record.given_name] = record.number, record.name
+            if not record.spec.is_submitted and not record.spec.is_executor:
+                key = record.given_name, record.spec.command is not None
+                self._by_name.setdefault(key, deque()).append(record)
+                self._by_function.setdefault((*key, record.fingerprint), deque()).append(record)
+        self._names = set(self._earlier)  # which are in the journal
         self._new_names: set[str] = set()  # of jobs that are being registered
         self._counts: dict[str, int] = {}  # of several jobs with the same name
         self._lock = threading.Lock()  # jobs are registered and forgotten by different threads
@@ -91,19 +93,21 @@ class JobRegistry:
 
     def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, because of the jobs that they wait for, and why."""
-        names = {job.name for job in jobs}
-        problems = {}
-        for job in jobs:
+        problems: dict[LiveJob, str] = {}
+        waiting = [job for job in jobs if job.spec.after]
+        if not waiting:
+            return problems
+        by_name = {job.name: job for job in jobs}
+        for job in waiting:
             for asked in job.spec.after:
                 name = self._find_newest(asked, job)
-                if asked in names or name in self._jobs:
+                if asked in by_name or name in self._jobs:
                     continue
                 if name not in self._earlier:
                     problems[job] = f"it waits for {name!r}, but there is no such job"
                 elif self._earlier[name] is None:
                     problems[job] = f"it waits for {name!r}, which no one has added to this run"
-        by_name = {job.name: job for job in jobs}
-        if cycle := find_cycle({job.name: job.spec.after for job in jobs}):
+        if cycle := find_cycle({job.name: job.spec.after for job in waiting}):
             problems |= {by_name[name]: describe_cycle(cycle) for name in cycle}
         return problems
 
@@ -210,7 +214,7 @@ class JobRegistry:
         """Return the record of the job that a job continues; not one that is taken."""
         if job.number:
             return self._records[job.number]
-        if job.is_new:
+        if job.is_new or not self._records:
             return None
         is_command = job.spec.command is not None
         same = self._by_function.get((job.name, is_command, job.fingerprint), deque())
@@ -238,11 +242,12 @@ class JobRegistry:
         del self._records[record.number]
 
     def _add(self, job: LiveJob) -> None:
-        name, count = choose_free_name(job.name, self._is_taken, self._counts.get(job.name, 1))
-        if name != job.name:
-            self._counts[job.name] = count
-            job.spec = replace(job.spec, name=name, given_name=job.name)
-        self._new_names.add(name)
+        asked = job.name
+        if self._is_taken(asked):
+            count = self._counts.get(asked, 1)
+            name, self._counts[asked] = choose_free_name(asked, self._is_taken, count)
+            job.spec = replace(job.spec, name=name, given_name=asked)
+        self._new_names.add(job.name)
         self._last_number += 1
         job.number = self._last_number
 
@@ -256,11 +261,11 @@ class JobRegistry:
 def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
     """Return why a job can never start on an engine, or None."""
     most, totals = engine.max_capacity(), engine.resource_totals()
-    need = f"it needs at least {format_count(spec.min_servers, 'server')}"
     if spec.min_servers > most:
-        return f"{need}, but there are only {most:g}"
+        return f"{_describe_fewest(spec)}, but there are only {most:g}"
     if not spec.is_bag and spec.min_servers > engine.max_command_width():
-        return f"{need}, but a command can have only {engine.max_command_width():g} here"
+        most = engine.max_command_width()
+        return f"{_describe_fewest(spec)}, but a command can have only {most:g} here"
     for kind, amount in spec.resources.items():
         if kind not in totals:
             return (
@@ -271,3 +276,7 @@ def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
             total = describe_number(kind, totals[kind])
             return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
     return None
+
+
+def _describe_fewest(spec: JobSpec) -> str:
+    return f"it needs at least {format_count(spec.min_servers, 'server')}"

@@ -322,7 +322,7 @@ class LiveJob:
             end=self.end,
             items=self.items,
             done=self.done,
-            failed_items=[failure for _, failure in sorted(self.failures.items())],
+            failed_items=list(map(self.failures.__getitem__, sorted(self.failures))),
             failures=self.failed_attempts,
             size=size,
             speedup=speedup,

@@ -107,8 +107,7 @@ class PythonSource:
             if not is_open:
                 return
             count = self.count
-            listener.report_removed(self.earlier.list_unmatched())
-            listener.report_end(lambda: count)
+            listener.report_end(lambda: count, self.earlier.list_unmatched())
         self.earlier = EarlierItems()
 
     def _read_one_by_one(self, listener: SourceListener) -> bool:
@@ -194,7 +193,7 @@ class PythonSource:
         self, items: Sequence[int], servers: int, logs: LogPaths | None
     ) -> Mapping[int, Task]:
         with self.changed:
-            arguments = [self.unfinished[item] for item in items]
+            arguments = list(map(self.unfinished.__getitem__, items))
         return PythonTasks(
             items,
             arguments,
@@ -223,9 +222,8 @@ class PythonSource:
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
-            finished = [self.unfinished.pop(item, None) for item in items]
-            self.unfinished_bytes -= sum(map(_count_bytes, finished))
-            for item in items if self.values or self.fingerprints else ():
+            for item in items:
+                self.unfinished_bytes -= _count_bytes(self.unfinished.pop(item, None))
                 self.values.pop(item, None)
                 self.fingerprints.pop(item, None)
             self._make_room()

@@ -75,8 +75,10 @@ class HookRunner:
 
     def close(self) -> None:
         """Call what has never been tried, and wait for that for some seconds; try nothing again."""
+        self._is_closing = True
+        if not self._threads:
+            return
         with self._condition:
-            self._is_closing = True
             self._calls = [entry for entry in self._calls if entry[2].attempts == 0]
             heapq.heapify(self._calls)
             self._condition.notify_all()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from hesrpt.engines.engine import CommandTask, Task
 from hesrpt.errors import InputError
@@ -24,66 +26,64 @@ from hesrpt.storage.journal_entries import NO_POSITION
 from hesrpt.storage.logs import LogPaths
 
 
-class ReadItems(NamedTuple):
-    """What the source of a job has read."""
+@dataclass(kw_only=True)
+class SourceNews:
+    """What the source of a job has reported since the last time."""
 
-    items: int  # how many items so far, not counting those done before
-    matches: Matches  # the items that were done before, read since the last time
+    items: int = 0  # how many were read so far, not counting those done before
+    matches: Matches = field(default_factory=Matches)  # the items that were done before
+    count_items: Callable[[], int] | None = None  # counts all items, if there are no more to read
+    failure: tuple[str, BaseException | None] | None = None  # why no more can be read
 
 
 class SourceListener:
     """Receives what a source reports about its items, from any thread."""
 
-    def __init__(
-        self,
-        *,
-        on_progress: Callable[[], None],
-        on_end: Callable[[Callable[[], int]], None],
-        on_failure: Callable[[str, BaseException | None], None],
-    ) -> None:
-        """``on_progress`` is not called again until the items that were read have been taken."""
-        self._on_progress, self._on_end, self._on_failure = on_progress, on_end, on_failure
+    def __init__(self, on_news: Callable[[], None]) -> None:
+        """``on_news`` is not called again until the news have been taken."""
+        self._on_news = on_news
         self._lock = threading.Lock()
-        self._items, self._matches = 0, Matches()
-        self._is_announced = False
+        self._news, self._is_announced = SourceNews(), False
 
-    def take(self) -> ReadItems:
-        """Return what was read since the last call; called by the driver."""
+    def take(self) -> SourceNews:
+        """Return what was reported since the last call; called by the driver."""
         with self._lock:
-            matches, self._matches = self._matches, Matches()
+            news, self._news = self._news, SourceNews(items=self._news.items)
             self._is_announced = False
-            return ReadItems(self._items, matches)
+            return news
 
     def report_items(self, items: int) -> None:
         """Report that this many items have been read, not counting those done before."""
         with self._lock:
-            self._items = items
+            self._news.items = items
         self._announce()
 
     def report_match(self, match: Match, item: int) -> None:
         """Report that an item was read which was done before."""
         with self._lock:
-            self._matches.add(match, item)
+            self._news.matches.add(match, item)
         self._announce()
 
-    def report_removed(self, keys: Iterable[bytes]) -> None:
-        """Report the keys of results whose items the job no longer has."""
+    def report_end(self, count_items: Callable[[], int], removed: Iterable[bytes] = ()) -> None:
+        """Report that there are no more items; ``count_items`` returns how many there were.
+
+        The keys of results whose items the job no longer has are in ``removed``.
+        """
         with self._lock:
-            self._matches.moved += [(key, NO_POSITION) for key in keys]
+            self._news.count_items = count_items
+            self._news.matches.moved += zip(removed, repeat(NO_POSITION))
         self._announce()
-
-    def report_end(self, count_items: Callable[[], int]) -> None:
-        """Report that there are no more items; ``count_items`` returns how many there were."""
-        self._on_end(count_items)
 
     def report_failure(self, error: str, cause: BaseException | None = None) -> None:
         """Report that no further items can be read, and what was raised."""
-        self._on_failure(error, cause)
+        with self._lock:
+            self._news.failure = error, cause
+        self._announce()
 
     def _announce(self) -> None:
         if not self._is_announced:
             self._is_announced = True
-            self._on_progress()
+            self._on_news()
 
 
 class Source(Protocol):
