@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.ratios import Ratio, at_most
 from hesrpt import Pool
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import Event, Finish, ItemFinished, JobArrived, Start
+from hesrpt.decisions.events import Event, Finish, ItemsFinished, JobArrived, Start
 from hesrpt.jobs.job_spec import JobSpec
 
 _SERVERS = 8
@@ -80,7 +80,7 @@ def _time_items(jobs: int, items: int, policy: str, seed: int) -> float:
     for _ in range(_ITEMS_ENDED):
         now, job, item, seconds = heapq.heappop(ends)
         before = ended
-        handle(ItemFinished(now, job, item, seconds))
+        handle(ItemsFinished(now, job, (item,), (seconds,)))
         for _ in range(ended - before):
             handle(create_arrival(now))
     return spent / _ITEMS_ENDED

@@ -14,7 +14,7 @@ import pytest
 
 from hesrpt import Pool
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import ItemFinished, JobArrived, Start
+from hesrpt.decisions.events import ItemsFinished, JobArrived, Start
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import Calibration
@@ -38,7 +38,7 @@ def run_core(arrivals: Sequence[tuple[float, int]], policy: str = "adaptive") ->
         for command in core.handle(*events):
             if isinstance(command, Start):
                 number += 1
-                end = ItemFinished(time + 1.0, command.job, command.item, 1.0)
+                end = ItemsFinished(time + 1.0, command.job, (command.item,), (1.0,))
                 heapq.heappush(coming, (time + 1.0, number, end))
     assert not core.jobs
     return core
@@ -109,7 +109,7 @@ def test_sizes_of_commands_are_learned_when_they_end() -> None:
     core = Core(1, "adaptive")
     core.handle(*create_commands(None))
     assert core.allocator.estimate_remaining(core.jobs["0"], 0.0) == pytest.approx(600.0)
-    core.handle(ItemFinished(3.0, "0", 0, 3.0))
+    core.handle(ItemsFinished(3.0, "0", (0,), (3.0,)))
     core.handle(JobArrived(4.0, JobSpec(name="next", resize="affinity")))
     assert core.allocator.estimate_remaining(core.jobs["next"], 4.0) == pytest.approx(3.0)
     # Commands that take longer than that may well need as much again.

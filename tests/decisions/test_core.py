@@ -14,8 +14,8 @@ from hesrpt.decisions.events import (
     Drop,
     Finish,
     ItemFailed,
-    ItemFinished,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     JobArrived,
     JobCancelled,
@@ -33,9 +33,9 @@ from hesrpt.policies import State
 def test_single_job_gets_all_servers_and_ends() -> None:
     core = Core(2)
     assert core.handle(JobArrived(0, bag("a", 3, 300))) == starts("a", 0, 1)
-    assert core.handle(ItemFinished(100, "a", 1, 100.0)) == starts("a", 2)
-    assert core.handle(ItemFinished(101, "a", 0, 101.0)) == []
-    assert core.handle(ItemFinished(200, "a", 2, 99.0)) == [Finish("a")]
+    assert core.handle(ItemsFinished(100, "a", (1,), (100.0,))) == starts("a", 2)
+    assert core.handle(ItemsFinished(101, "a", (0,), (101.0,))) == []
+    assert core.handle(ItemsFinished(200, "a", (2,), (99.0,))) == [Finish("a")]
     assert core.jobs == {}
 
 
@@ -56,8 +56,8 @@ def test_job_whose_items_are_read_slowly_leaves_servers_to_others() -> None:
     )
     # Once an item has been read, the smaller job gets the next server that becomes free.
     assert core.handle(ItemsRead(1, "slow", 1)) == []
-    assert core.handle(ItemFinished(10, "large", 0, 10.0)) == starts("slow", 0)
-    assert core.handle(ItemFinished(11, "slow", 0, 1.0)) == starts("large", 2)
+    assert core.handle(ItemsFinished(10, "large", (0,), (10.0,))) == starts("slow", 0)
+    assert core.handle(ItemsFinished(11, "slow", (0,), (1.0,))) == starts("large", 2)
 
 
 def test_smaller_job_gets_servers_only_as_items_end() -> None:
@@ -67,7 +67,7 @@ def test_smaller_job_gets_servers_only_as_items_end() -> None:
     planned = core.jobs["small"].planned
     assert count_servers(core) == {"large": (4 - planned, 4), "small": (planned, 0)}
     for item in range(planned):
-        assert core.handle(ItemFinished(1.5, "large", item, 10.0)) == starts("small", item)
+        assert core.handle(ItemsFinished(1.5, "large", (item,), (10.0,))) == starts("small", item)
     assert count_servers(core) == {"large": (4 - planned, 4 - planned), "small": (planned, planned)}
 
 
@@ -75,7 +75,7 @@ def test_servers_a_job_cannot_use_go_to_others() -> None:
     core = Core(8)
     core.handle(JobArrived(0, bag("tiny", 2, 2)), JobArrived(0, bag("large", 100, 1000)))
     assert count_servers(core) == {"tiny": (2, 2), "large": (6, 6)}
-    core.handle(ItemFinished(1, "tiny", 0, 1.0))
+    core.handle(ItemsFinished(1, "tiny", (0,), (1.0,)))
     assert count_servers(core) == {"tiny": (1, 1), "large": (7, 7)}
 
 
@@ -86,7 +86,7 @@ def test_planned_requested_and_observed_servers_differ() -> None:
     a, b = core.jobs["a"], core.jobs["b"]
     assert (a.planned, a.requested, a.observed) == (2, 2, 4)  # four items have started
     assert (b.planned, b.requested, b.observed) == (2, 2, 0)  # no server is free yet
-    core.handle(ItemFinished(1.2, "a", 0, 1.0), ItemFinished(1.2, "a", 1, 1.0))
+    core.handle(ItemsFinished(1.2, "a", (0,), (1.0,)), ItemsFinished(1.2, "a", (1,), (1.0,)))
     assert (b.planned, b.requested, b.observed) == (2, 2, 2)
     b.planned = 9
     assert b.requested == 2  # it has no more items
@@ -115,7 +115,7 @@ def test_cancelling_a_job_stops_its_items() -> None:
     core.handle(JobArrived(0, bag("a", 5, 500)))
     commands = core.handle(JobCancelled(1, "a"))
     assert commands == [Stop("a", 0), Stop("a", 1), Finish("a", STOPPED)]
-    assert core.handle(ItemFinished(2, "a", 0, 1.0)) == []  # too late to matter
+    assert core.handle(ItemsFinished(2, "a", (0,), (1.0,))) == []  # too late to matter
 
 
 def test_number_of_running_items_follows_the_capacity() -> None:
@@ -123,7 +123,7 @@ def test_number_of_running_items_follows_the_capacity() -> None:
     assert core.handle(JobArrived(0, bag("a", 9, 900))) == starts("a", 0)
     assert core.handle(CapacityChanged(1, 3)) == starts("a", 1, 2)
     assert core.handle(CapacityChanged(2, 0)) == []
-    assert core.handle(ItemFinished(3, "a", 0, 3.0)) == []
+    assert core.handle(ItemsFinished(3, "a", (0,), (3.0,))) == []
     assert core.handle(CapacityChanged(4, 3)) == starts("a", 3)
 
 
@@ -132,8 +132,8 @@ def test_job_of_unknown_length_ends_when_items_run_out() -> None:
     assert core.handle(JobArrived(0, bag("a", None))) == []  # none of its items is known yet
     assert core.handle(ItemsRead(0, "a", 2)) == starts("a", 0, 1)
     assert core.handle(ItemsExhausted(0, "a", 2)) == []
-    core.handle(ItemFinished(1, "a", 0, 1.0))
-    assert core.handle(ItemFinished(1, "a", 1, 1.0)) == [Finish("a")]
+    core.handle(ItemsFinished(1, "a", (0,), (1.0,)))
+    assert core.handle(ItemsFinished(1, "a", (1,), (1.0,))) == [Finish("a")]
     assert core.handle(JobArrived(2, bag("empty", 0))) == [Finish("empty")]
 
 
@@ -141,16 +141,16 @@ def test_items_done_before_are_skipped() -> None:
     core = Core(2)
     done = (range(1), range(2, 4))
     assert core.handle(JobArrived(0, bag("a", 6, 600), done)) == starts("a", 1, 4)
-    assert core.handle(ItemFinished(1, "a", 1, 1.0)) == starts("a", 5)
+    assert core.handle(ItemsFinished(1, "a", (1,), (1.0,))) == starts("a", 5)
     assert core.handle(JobArrived(2, bag("all", 2, 2), (range(2),))) == [Finish("all")]
 
 
 def test_one_short_item_is_queued_ahead() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 9)))
-    assert core.handle(ItemFinished(0.01, "a", 0, 0.01)) == starts("a", 2, 3)
+    assert core.handle(ItemsFinished(0.01, "a", (0,), (0.01,))) == starts("a", 2, 3)
     assert core.jobs["a"].observed == 2
-    assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == starts("a", 4)
+    assert core.handle(ItemsFinished(0.02, "a", (1,), (0.01,))) == starts("a", 4)
     assert core.jobs["a"].observed == 2
 
 
@@ -159,7 +159,10 @@ def test_command_that_never_resizes_keeps_its_servers() -> None:
     assert core.handle(JobArrived(0, command("c", resize="never"))) == [Start("c", 0, 8)]
     assert core.handle(JobArrived(1, bag("a", 50, 5))) == []
     assert count_servers(core) == {"c": (8, 8), "a": (0, 0)}
-    assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [Finish("c"), *starts("a", *range(8))]
+    assert core.handle(ItemsFinished(9, "c", (0,), (9.0,))) == [
+        Finish("c"),
+        *starts("a", *range(8)),
+    ]
 
 
 def test_command_with_affinity_shrinks_and_grows_at_once() -> None:
@@ -225,7 +228,7 @@ def test_size_is_estimated_from_other_jobs_before_the_first_item_ends() -> None:
     core = Core(4)
     core.handle(JobArrived(0, JobSpec(name="known", items=10)))
     for item in range(4):
-        core.handle(ItemFinished(20, "known", item, 20.0))
+        core.handle(ItemsFinished(20, "known", (item,), (20.0,)))
     core.handle(JobArrived(21, JobSpec(name="new", items=3)))
     assert core.allocator.estimate_remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
 
@@ -267,8 +270,8 @@ def test_items_are_started_as_they_are_read() -> None:
     assert core.handle(ItemsRead(1, "a", 1)) == starts("a", 1)
     assert core.handle(ItemsRead(1, "a", 2)) == starts("a", 2)
     assert core.handle(ItemsExhausted(1, "a", 3)) == []
-    core.handle(ItemFinished(2, "a", 1, 1.0))
-    assert core.handle(ItemFinished(2, "a", 2, 1.0)) == [Finish("a")]
+    core.handle(ItemsFinished(2, "a", (1,), (1.0,)))
+    assert core.handle(ItemsFinished(2, "a", (2,), (1.0,))) == [Finish("a")]
 
 
 def test_items_found_to_be_done_are_skipped_as_they_are_read() -> None:
@@ -277,8 +280,8 @@ def test_items_found_to_be_done_are_skipped_as_they_are_read() -> None:
     assert core.handle(ItemsRead(1, "a", 0, (range(2),))) == []
     assert core.handle(ItemsRead(1, "a", 1, (range(2, 3), range(4, 6)))) == starts("a", 3)
     assert core.handle(ItemsRead(1, "a", 3, (range(7, 8),))) == starts("a", 6)
-    assert core.handle(ItemFinished(2, "a", 3, 1.0)) == starts("a", 8)
-    core.handle(ItemFinished(2, "a", 6, 1.0), ItemFinished(2, "a", 8, 1.0))
+    assert core.handle(ItemsFinished(2, "a", (3,), (1.0,))) == starts("a", 8)
+    core.handle(ItemsFinished(2, "a", (6,), (1.0,)), ItemsFinished(2, "a", (8,), (1.0,)))
     assert core.handle(ItemsExhausted(3, "a", 9)) == [Finish("a")]
 
 
@@ -294,6 +297,6 @@ def test_job_may_have_more_items_than_it_says() -> None:
     core = Core(1)
     core.handle(JobArrived(0, JobSpec(name="a", items=1, speedup=HALF, is_streamed=True)))
     assert core.handle(ItemsRead(0, "a", 2)) == starts("a", 0)
-    assert core.handle(ItemFinished(1, "a", 0, 1.0)) == starts("a", 1)
+    assert core.handle(ItemsFinished(1, "a", (0,), (1.0,))) == starts("a", 1)
     core.handle(ItemsExhausted(1, "a", 2))
-    assert core.handle(ItemFinished(2, "a", 1, 1.0)) == [Finish("a")]
+    assert core.handle(ItemsFinished(2, "a", (1,), (1.0,))) == [Finish("a")]

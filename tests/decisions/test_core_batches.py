@@ -10,7 +10,6 @@ from hesrpt.decisions.events import (
     Drop,
     Finish,
     ItemFailed,
-    ItemFinished,
     ItemLost,
     ItemsExhausted,
     ItemsFinished,
@@ -43,14 +42,14 @@ def test_lost_item_is_retried_ten_times() -> None:
 def test_short_items_are_batched_when_starting_is_slow() -> None:
     core = Core(2, batch_seconds=0.1)
     assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
-    first, queued, _ = core.handle(ItemFinished(0.01, "a", 0, 0.01))
+    first, queued, _ = core.handle(ItemsFinished(0.01, "a", (0,), (0.01,)))
     assert first == Start("a", 2, next_items=tuple(range(3, 12)))
     # This batch is queued for whichever server is free next, and another one after it.
     assert queued == Start("a", 12, next_items=tuple(range(13, 22)))
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 31)
     # The server of item 1 takes the queued batch, and another batch is queued.
-    assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
+    assert core.handle(ItemsFinished(0.02, "a", (1,), (0.01,))) == [
         Start("a", 32, next_items=tuple(range(33, 42)))
     ]
     assert job.in_flight[12].servers == 1
@@ -66,7 +65,7 @@ def test_batches_shrink_towards_the_end() -> None:
     running, sizes, time = [0, 1, 2, 3], [], 0.0
     while running:
         time += 0.01
-        commands = core.handle(*(ItemFinished(time, "a", item, 0.001) for item in running))
+        commands = core.handle(*(ItemsFinished(time, "a", (item,), (0.001,)) for item in running))
         batches = [command.items for command in commands if isinstance(command, Start)]
         sizes += [len(batch) for batch in batches]
         running = [item for batch in batches for item in batch]
@@ -93,7 +92,9 @@ def test_failed_call_is_dropped_and_others_continue() -> None:
     assert core.jobs["a"].max_servers == 0  # no call has been submitted yet
     assert core.handle(ItemsRead(1, "a", 3)) == starts("a", 0, 1)
     assert core.handle(ItemFailed(2, "a", 0, "crash")) == [Drop("a", 0, "crash"), Start("a", 2)]
-    assert core.handle(ItemFinished(3, "a", 1, 1.0), ItemFinished(3, "a", 2, 1.0)) == []
+    assert (
+        core.handle(ItemsFinished(3, "a", (1,), (1.0,)), ItemsFinished(3, "a", (2,), (1.0,))) == []
+    )
     assert "a" in core.jobs  # more calls may be submitted
     assert core.handle(ItemsExhausted(4, "a", 3)) == [Finish("a")]
 
@@ -102,7 +103,7 @@ def test_executor_gets_servers_for_its_waiting_calls() -> None:
     core = Core(4)
     core.handle(JobArrived(0, bag("calls", None, is_executor=True, is_streamed=True)))
     core.handle(JobArrived(0, bag("bag", 40, 40)))
-    core.handle(ItemsRead(1, "calls", 4), ItemFinished(1, "bag", 0, 1.0))
+    core.handle(ItemsRead(1, "calls", 4), ItemsFinished(1, "bag", (0,), (1.0,)))
     assert core.jobs["calls"].remaining_items == 4
     assert core.jobs["calls"].planned > core.jobs["bag"].planned
 
@@ -110,7 +111,7 @@ def test_executor_gets_servers_for_its_waiting_calls() -> None:
 def test_items_that_were_given_back_go_in_batches_again() -> None:
     core = Core(1, batch_seconds=0.1)
     core.handle(JobArrived(0, bag("a", 1000)))
-    batch, queued = core.handle(ItemFinished(0.01, "a", 0, 0.01))
+    batch, queued = core.handle(ItemsFinished(0.01, "a", (0,), (0.01,)))
     assert (batch, queued) == (
         Start("a", 1, next_items=tuple(range(2, 11))),
         Start("a", 11, next_items=tuple(range(12, 21))),
@@ -119,7 +120,7 @@ def test_items_that_were_given_back_go_in_batches_again() -> None:
     core.handle(ItemsFinished(0.02, "a", range(1, 3), (0.01, 0.01)))
     lost = [ItemLost(0.03, "a", item, was_started=item == 3) for item in range(3, 21)]
     assert core.handle(*lost) == [Start("a", 3), Start("a", 4, next_items=tuple(range(5, 14)))]
-    assert core.handle(ItemFinished(0.04, "a", 3, 0.01)) == [
+    assert core.handle(ItemsFinished(0.04, "a", (3,), (0.01,))) == [
         Start("a", 14, next_items=tuple(range(15, 24)))
     ]
 
@@ -127,7 +128,7 @@ def test_items_that_were_given_back_go_in_batches_again() -> None:
 def test_batches_are_stopped_as_a_whole() -> None:
     core = Core(1, batch_seconds=0.1)
     core.handle(JobArrived(0, bag("a", 1000)))
-    core.handle(ItemFinished(0.01, "a", 0, 0.01))
+    core.handle(ItemsFinished(0.01, "a", (0,), (0.01,)))
     core.handle(ItemsFinished(0.02, "a", range(1, 3), (0.01, 0.01)))
     assert core.handle(JobCancelled(0.03, "a")) == [
         Stop("a", 3, next_items=tuple(range(4, 11))),

@@ -7,6 +7,8 @@ resource is given out twice, and every job ends.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -17,16 +19,16 @@ from hesrpt.decisions.events import (
     Admit,
     CallHook,
     Command,
+    Event,
     Finish,
     GroupChanged,
     ItemFailed,
-    ItemFinished,
     ItemLost,
+    ItemsFinished,
     ItemsRetried,
     JobArrived,
     JobCancelled,
-    JobContinued,
-    JobPaused,
+    JobSteered,
     Reopen,
     Start,
     Stop,
@@ -151,7 +153,7 @@ class Checker:
         elif kind == "lose":
             self.handle(ItemLost(self.time, job, item))
         else:
-            self.handle(ItemFinished(self.time, job, item, 0.2))
+            self.handle(ItemsFinished(self.time, job, (item,), (0.2,)))
 
     def add(self, options: dict[str, object]) -> None:
         names = list(self.specs)
@@ -176,11 +178,11 @@ class Checker:
         if not names:
             return
         name = names[which % len(names)]
-        events = {
+        events: dict[str, Callable[[float, str], Event]] = {
             "cancel": JobCancelled,
             "retry": ItemsRetried,
-            "pause": JobPaused,
-            "continue": JobContinued,
+            "pause": partial(JobSteered, is_paused=True),
+            "continue": partial(JobSteered, is_paused=False),
         }
         self.handle(events[kind](self.time, name))
 
@@ -212,7 +214,7 @@ def test_order_groups_and_resources_combine(
     for group in "gh":
         checker.handle(GroupChanged(checker.time, group, Group()))
     for name in checker.specs:
-        checker.handle(JobContinued(checker.time, name))
+        checker.handle(JobSteered(checker.time, name, is_paused=False))
     for _ in range(2000):
         if not core.jobs and not core.predecessors.waiting:
             break

@@ -12,7 +12,6 @@ from hesrpt.decisions.events import (
     Drop,
     Finish,
     ItemFailed,
-    ItemFinished,
     ItemLost,
     ItemsExhausted,
     ItemsFinished,
@@ -36,9 +35,9 @@ def test_other_items_go_on_and_the_job_fails_at_its_end() -> None:
     core.handle(JobArrived(0, bag("a", 4, 8, retries=0, on_error="keep")))
     commands = core.handle(ItemFailed(1, "a", 1, "item 1: boom"))
     assert commands == [Drop("a", 1, "item 1: boom"), Start("a", 2)]
-    core.handle(ItemFinished(2, "a", 2, 1.0))
+    core.handle(ItemsFinished(2, "a", (2,), (1.0,)))
     core.handle(ItemFailed(3, "a", 3, "item 3: bang"))
-    assert core.handle(ItemFinished(4, "a", 0, 1.0)) == [
+    assert core.handle(ItemsFinished(4, "a", (0,), (1.0,))) == [
         fail("a", "2 of 4 items failed; the first: item 1: boom")
     ]
     assert core.jobs == {}
@@ -48,7 +47,7 @@ def test_single_failed_item_is_named_alone() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 2, 8, retries=0, on_error="keep")))
     core.handle(ItemFailed(1, "a", 1, "item 1: boom"))
-    (end,) = core.handle(ItemFinished(2, "a", 0, 1.0))
+    (end,) = core.handle(ItemsFinished(2, "a", (0,), (1.0,)))
     assert end == fail("a", "1 of 2 items failed: item 1: boom")
 
 
@@ -65,30 +64,32 @@ def test_failed_items_run_again_while_the_others_go_on() -> None:
     core.handle(JobArrived(0, bag("a", 4, 8, retries=0, on_error="keep")))
     core.handle(ItemFailed(1, "a", 1, "x"))
     assert core.handle(ItemsRetried(2, "a")) == [Reopen("a")]
-    assert core.handle(ItemFinished(3, "a", 0, 1.0)) == starts("a", 1)  # before those to come
-    core.handle(ItemFinished(4, "a", 1, 1.0), ItemFinished(4, "a", 2, 1.0))
-    assert core.handle(ItemFinished(5, "a", 3, 1.0)) == [Finish("a")]
+    assert core.handle(ItemsFinished(3, "a", (0,), (1.0,))) == starts(
+        "a", 1
+    )  # before those to come
+    core.handle(ItemsFinished(4, "a", (1,), (1.0,)), ItemsFinished(4, "a", (2,), (1.0,)))
+    assert core.handle(ItemsFinished(5, "a", (3,), (1.0,))) == [Finish("a")]
 
 
 def test_job_that_was_stopped_by_a_failure_continues_where_it_was() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 5, 8, retries=0)))
-    core.handle(ItemFinished(1, "a", 0, 1.0))
+    core.handle(ItemsFinished(1, "a", (0,), (1.0,)))
     commands = core.handle(ItemFailed(2, "a", 1, "x"))
     assert commands == [Drop("a", 1, "x"), Stop("a", 2), fail("a", "x")]
     assert core.handle(CapacityChanged(3, 4)) == []
     # What was stopped, what failed, and what never ran; but not what is done.
     assert core.handle(ItemsRetried(4, "a")) == [Reopen("a"), *starts("a", 2, 1, 3, 4)]
     for item in (1, 2, 3):
-        core.handle(ItemFinished(5, "a", item, 1.0))
-    assert core.handle(ItemFinished(6, "a", 4, 1.0)) == [Finish("a")]
+        core.handle(ItemsFinished(5, "a", (item,), (1.0,)))
+    assert core.handle(ItemsFinished(6, "a", (4,), (1.0,))) == [Finish("a")]
     assert core.handle(ItemsRetried(7, "a")) == []  # nothing has failed
 
 
 def test_item_that_ended_when_its_job_failed_does_not_run_again() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 3, 8, retries=0)))
-    core.handle(ItemFailed(1, "a", 0, "x"), ItemFinished(1, "a", 1, 1.0))
+    core.handle(ItemFailed(1, "a", 0, "x"), ItemsFinished(1, "a", (1,), (1.0,)))
     assert core.handle(ItemsRetried(2, "a")) == [Reopen("a"), *starts("a", 0, 2)]
 
 
@@ -119,7 +120,7 @@ def test_items_that_are_read_after_a_failure_are_there_when_it_is_retried() -> N
     core.handle(ItemFailed(1, "a", 0, "x"))
     assert core.handle(ItemsRead(2, "a", 4), ItemsExhausted(2, "a", 4)) == []
     assert core.handle(ItemsRetried(3, "a")) == [Reopen("a"), *starts("a", 1, 0)]
-    core.handle(ItemFinished(4, "a", 0, 1.0), ItemFinished(4, "a", 1, 1.0))
+    core.handle(ItemsFinished(4, "a", (0,), (1.0,)), ItemsFinished(4, "a", (1,), (1.0,)))
     assert set(core.jobs["a"].in_flight) == {2, 3}
 
 
@@ -141,11 +142,17 @@ def test_command_goes_on_after_it_was_cancelled() -> None:
     template = CommandTemplate(job="a", command=("true", "{item}"), items=tuple("wxyz"))
     spec = replace(bag("a", 4, 8, retries=0, on_error="keep"), command=template)
     core.handle(JobArrived(0, spec))
-    core.handle(ItemFailed(1, "a", 0, "x"), ItemFinished(1, "a", 1, 1.0))
+    core.handle(ItemFailed(1, "a", 0, "x"), ItemsFinished(1, "a", (1,), (1.0,)))
     assert core.handle(JobCancelled(2, "a"))[-1] == Finish("a", STOPPED)
-    core.handle(JobCancelled(2, "a"), ItemFinished(2, "a", 2, 1.0))  # it could not be stopped
+    core.handle(
+        JobCancelled(2, "a"), ItemsFinished(2, "a", (2,), (1.0,))
+    )  # it could not be stopped
     assert core.handle(ItemsRetried(3, "a")) == [Reopen("a"), *starts("a", 3, 0)]
-    core.handle(JobCancelled(4, "a"), ItemFinished(4, "a", 3, 1.0), ItemFinished(4, "a", 0, 1.0))
+    core.handle(
+        JobCancelled(4, "a"),
+        ItemsFinished(4, "a", (3,), (1.0,)),
+        ItemsFinished(4, "a", (0,), (1.0,)),
+    )
     assert core.handle(ItemsRetried(5, "a")) == [Reopen("a"), Finish("a")]
 
 
@@ -158,7 +165,7 @@ def test_items_that_were_done_before_they_could_be_stopped_do_not_run_again() ->
     ]
     core.handle(ItemsFinished(1, "a", (1,), (1.0,)))  # while the job has ended
     assert core.handle(ItemsRetried(2, "a")) == [Reopen("a"), *starts("a", 0, 2)]
-    core.handle(ItemFinished(3, "a", 2, 1.0))
+    core.handle(ItemsFinished(3, "a", (2,), (1.0,)))
     assert core.handle(ItemFailed(4, "a", 0, "x"))[-2:] == [
         Stop("a", 3),
         fail("a", "x"),

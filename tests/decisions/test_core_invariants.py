@@ -13,13 +13,12 @@ from hesrpt.decisions.events import (
     Command,
     Finish,
     ItemFailed,
-    ItemFinished,
     ItemLost,
+    ItemsFinished,
     ItemsRetried,
     JobArrived,
     JobCancelled,
-    JobContinued,
-    JobPaused,
+    JobSteered,
     Reopen,
     Resize,
     Start,
@@ -111,14 +110,14 @@ def test_random_events_keep_the_state_consistent(
         elif job and kind == "cancel":
             carry_out(core.handle(JobCancelled(time, job)))
         elif job and kind == "pause":
-            carry_out(core.handle(JobPaused(time, job)))
+            carry_out(core.handle(JobSteered(time, job, is_paused=True)))
         elif job and kind == "resume":
-            carry_out(core.handle(JobContinued(time, job)))
+            carry_out(core.handle(JobSteered(time, job, is_paused=False)))
         elif job and (items := sorted(core.jobs[job].in_flight)):
             item = items[number % len(items)]
             running.remove((job, item))
             if kind == "finish":
-                carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+                carry_out(core.handle(ItemsFinished(time, job, (item,), (0.2,))))
             elif kind == "fail":
                 carry_out(core.handle(ItemFailed(time, job, item, "x")))
             else:
@@ -145,13 +144,15 @@ def test_random_events_keep_the_state_consistent(
     # Without further failures, all jobs end, and those that have failed are done.
     retried = set(core.retriable_jobs)
     carry_out(core.handle(CapacityChanged(time, 4), *(ItemsRetried(time, job) for job in retried)))
-    carry_out(core.handle(*(JobContinued(time, job) for job in core.jobs), Tick(time)))
+    carry_out(
+        core.handle(*(JobSteered(time, job, is_paused=False) for job in core.jobs), Tick(time))
+    )
     while core.jobs:
         assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
         job, item = next(iter(sorted(running)))
         running.remove((job, item))
         time += 0.1
-        carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+        carry_out(core.handle(ItemsFinished(time, job, (item,), (0.2,))))
     assert len(ended) == len(specs)
     assert not retried & set(core.retriable_jobs)
     assert not running

@@ -9,8 +9,8 @@ from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
     CapacityChanged,
     Finish,
-    ItemFinished,
     ItemLost,
+    ItemsFinished,
     JobArrived,
     Resize,
     Start,
@@ -59,7 +59,7 @@ def test_items_are_not_queued_beyond_the_limit() -> None:
             for item, in_flight in active.in_flight.items()
             if in_flight.servers > 0
         )
-        core.handle(ItemFinished(time, job, item, 0.01))
+        core.handle(ItemsFinished(time, job, (item,), (0.01,)))
         assert core.jobs["few"].observed <= 1
 
 
@@ -69,8 +69,8 @@ def test_command_waits_until_all_its_servers_are_free() -> None:
     assert core.handle(JobArrived(1, command("c", resize="never", min_servers=3))) == []
     assert count_servers(core) == {"b": (1, 4), "c": (3, 0)}
     for item in range(2):
-        assert core.handle(ItemFinished(2, "b", item, 2.0)) == []
-    assert core.handle(ItemFinished(3, "b", 2, 2.0)) == [Start("c", 0, 3)]
+        assert core.handle(ItemsFinished(2, "b", (item,), (2.0,))) == []
+    assert core.handle(ItemsFinished(3, "b", (2,), (2.0,))) == [Start("c", 0, 3)]
 
 
 def test_other_jobs_use_servers_that_a_waiting_command_cannot() -> None:
@@ -80,7 +80,7 @@ def test_other_jobs_use_servers_that_a_waiting_command_cannot() -> None:
     assert core.handle(JobArrived(1, _fixed("b", 3)), JobArrived(1, bag("c", 9, 9))) == starts(
         "c", 0
     )
-    assert core.handle(ItemFinished(9, "a", 0, 9.0)) == [Finish("a"), Start("b", 0, 3)]
+    assert core.handle(ItemsFinished(9, "a", (0,), (9.0,))) == [Finish("a"), Start("b", 0, 3)]
 
 
 def _fixed(name: str, servers: int) -> JobSpec:
@@ -140,7 +140,7 @@ def test_command_that_needs_all_servers_does_not_starve(policy: str) -> None:
     ends["s0"] = 2
     for second in range(1, 600):
         due = [name for name, end in ends.items() if end == second]
-        events = [ItemFinished(second, name, 0, 2.0) for name in due]
+        events = [ItemsFinished(second, name, (0,), (2.0,)) for name in due]
         for each in core.handle(*events, JobArrived(second, bag(f"s{second}", 1, 2))):
             if isinstance(each, Start):
                 if each.job == "wide":

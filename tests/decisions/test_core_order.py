@@ -13,16 +13,14 @@ from hesrpt.decisions.events import (
     Drop,
     Finish,
     ItemFailed,
-    ItemFinished,
+    ItemsFinished,
     ItemsRetried,
     JobArrived,
     JobCancelled,
-    JobContinued,
     JobEnded,
-    JobPaused,
+    JobSteered,
     Reopen,
     Start,
-    WeightChanged,
 )
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_end import STOPPED, JobEnd
@@ -37,10 +35,10 @@ def test_job_starts_when_the_last_of_its_predecessors_has_ended() -> None:
         JobArrived(0, bag("b", 1, 20)),
     )
     assert first == [*starts("a", 0), *starts("b", 0)]
-    assert core.predecessors.list_unfinished("last") == ["a", "b"]
-    assert core.handle(ItemFinished(10, "a", 0, 10.0)) == [Finish("a")]
-    assert core.predecessors.list_unfinished("last") == ["b"]
-    assert core.handle(ItemFinished(20, "b", 0, 20.0)) == [
+    assert core.predecessors.waiting["last"].unfinished == {"a", "b"}
+    assert core.handle(ItemsFinished(10, "a", (0,), (10.0,))) == [Finish("a")]
+    assert core.predecessors.waiting["last"].unfinished == {"b"}
+    assert core.handle(ItemsFinished(20, "b", (0,), (20.0,))) == [
         Finish("b"),
         Admit("last"),
         *starts("last", 0),
@@ -51,7 +49,7 @@ def test_job_starts_when_the_last_of_its_predecessors_has_ended() -> None:
 def test_predecessors_that_have_ended_before_count() -> None:
     core = Core(1)
     core.handle(JobArrived(0, bag("a", 1, 1)))
-    core.handle(ItemFinished(1, "a", 0, 1.0))
+    core.handle(ItemsFinished(1, "a", (0,), (1.0,)))
     ready = core.handle(
         JobEnded(2, "old", "done"), JobArrived(2, bag("b", 1, 1, after=("a", "old")))
     )
@@ -97,8 +95,16 @@ def test_retrying_a_predecessor_brings_back_what_was_cancelled_because_of_it() -
     ]
     again = core.handle(ItemsRetried(3, "a"))
     assert again == [Reopen("a"), Reopen("b"), Reopen("c"), *starts("a", 0)]
-    assert core.handle(ItemFinished(4, "a", 0, 1.0)) == [Finish("a"), Admit("b"), *starts("b", 0)]
-    assert core.handle(ItemFinished(5, "b", 0, 1.0)) == [Finish("b"), Admit("c"), *starts("c", 0)]
+    assert core.handle(ItemsFinished(4, "a", (0,), (1.0,))) == [
+        Finish("a"),
+        Admit("b"),
+        *starts("b", 0),
+    ]
+    assert core.handle(ItemsFinished(5, "b", (0,), (1.0,))) == [
+        Finish("b"),
+        Admit("c"),
+        *starts("c", 0),
+    ]
 
 
 def test_job_that_waits_can_be_cancelled_and_retried() -> None:
@@ -115,7 +121,11 @@ def test_job_that_waits_can_be_cancelled_and_retried() -> None:
     ]
     assert core.handle(ItemsRetried(2, "a")) == []  # it has no failed items
     assert core.handle(ItemsRetried(2, "b")) == [Reopen("b"), Reopen("c")]
-    assert core.handle(ItemFinished(3, "a", 0, 3.0)) == [Finish("a"), Admit("b"), Start("b", 0, 1)]
+    assert core.handle(ItemsFinished(3, "a", (0,), (3.0,))) == [
+        Finish("a"),
+        Admit("b"),
+        Start("b", 0, 1),
+    ]
 
 
 def test_function_that_is_cancelled_while_it_waits_is_let_go() -> None:
@@ -129,10 +139,10 @@ def test_function_that_is_cancelled_while_it_waits_is_let_go() -> None:
 def test_job_that_waits_can_be_steered() -> None:
     core = Core(1)
     core.handle(JobArrived(0, bag("a", 1, 1)), JobArrived(0, bag("b", 1, 1, after=("a",))))
-    assert core.handle(JobPaused(1, "b"), WeightChanged(1, "b", 4.0)) == []
-    assert core.handle(ItemFinished(2, "a", 0, 2.0)) == [Finish("a"), Admit("b")]
+    assert core.handle(JobSteered(1, "b", is_paused=True), JobSteered(1, "b", weight=4.0)) == []
+    assert core.handle(ItemsFinished(2, "a", (0,), (2.0,))) == [Finish("a"), Admit("b")]
     assert (core.jobs["b"].is_paused, core.jobs["b"].weight) == (True, 4.0)
-    assert core.handle(JobContinued(3, "b")) == starts("b", 0)
+    assert core.handle(JobSteered(3, "b", is_paused=False)) == starts("b", 0)
 
 
 def test_long_chain_of_empty_jobs_ends_at_once() -> None:

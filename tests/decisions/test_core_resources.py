@@ -11,11 +11,10 @@ from hesrpt.decisions.events import (
     Continue,
     Finish,
     ItemFailed,
-    ItemFinished,
+    ItemsFinished,
     JobArrived,
     JobCancelled,
-    JobContinued,
-    JobPaused,
+    JobSteered,
     Start,
     Stop,
     Suspend,
@@ -44,11 +43,11 @@ def test_items_get_gpus_of_their_own_and_servers_go_to_jobs_that_can_use_them() 
         Start("plain", 0),
         Start("plain", 1),
     ]
-    assert core.handle(ItemFinished(5, "gpu", 0, 5.0)) == [Start("gpu", 2, gpus=(0,))]
+    assert core.handle(ItemsFinished(5, "gpu", (0,), (5.0,))) == [Start("gpu", 2, gpus=(0,))]
     assert core.handle(JobArrived(6, bag("other", 9, 90, resources=GPU))) == []
     # Two jobs share the GPUs, and the third has the other servers.
     assert count_servers(core) == {"gpu": (1, 2), "plain": (2, 2), "other": (1, 0)}
-    assert core.handle(ItemFinished(7, "gpu", 1, 7.0)) == [Start("other", 0, gpus=(1,))]
+    assert core.handle(ItemsFinished(7, "gpu", (1,), (7.0,))) == [Start("other", 0, gpus=(1,))]
 
 
 def test_servers_are_not_planned_for_jobs_without_resources() -> None:
@@ -72,7 +71,7 @@ def test_commands_hold_their_resources_until_they_end() -> None:
     )
     assert first == [Start("a", 0, 1, gpus=(0,)), Start("c", 0, 1, gpus=(1,))]
     assert core.stock.describe() == {"gpu": (2.0, 0.0), "memory": (10e9, 4e9)}
-    assert core.handle(ItemFinished(9, "a", 0, 9.0)) == [
+    assert core.handle(ItemsFinished(9, "a", (0,), (9.0,))) == [
         Finish("a"),
         Start("b", 0, 1, gpus=(0,)),
     ]
@@ -84,9 +83,9 @@ def test_suspended_command_keeps_its_resources_and_a_stopped_one_does_not() -> N
         JobArrived(0, command("a", resize="never", max_servers=1, resources=GPU)),
         JobArrived(0, bag("b", 4, 8, resources=GPU)),
     )
-    assert core.handle(JobPaused(1, "a")) == [Suspend("a", 0)]
+    assert core.handle(JobSteered(1, "a", is_paused=True)) == [Suspend("a", 0)]
     assert core.handle(Tick(5)) == []
-    assert core.handle(JobContinued(6, "a")) == [Continue("a", 0, 1)]
+    assert core.handle(JobSteered(6, "a", is_paused=False)) == [Continue("a", 0, 1)]
     assert core.handle(JobCancelled(7, "a")) == [
         Stop("a", 0),
         Finish("a", STOPPED),
@@ -97,7 +96,7 @@ def test_suspended_command_keeps_its_resources_and_a_stopped_one_does_not() -> N
 def test_batch_needs_the_resources_of_one_item() -> None:
     core = Core(2, "equi", batch_seconds=1.0, resources={"gpu": 1})
     core.handle(JobArrived(0, bag("a", 100, resources=GPU)))
-    assert core.handle(ItemFinished(0.1, "a", 0, 0.1)) == [
+    assert core.handle(ItemsFinished(0.1, "a", (0,), (0.1,))) == [
         Start("a", 1, next_items=tuple(range(2, 11)), gpus=(0,))
     ]
 
@@ -117,7 +116,7 @@ def test_job_that_needs_two_gpus_is_not_kept_waiting_by_a_stream_of_others() -> 
     for second in range(1, 200):
         # Whenever one ends, the next one is there already.
         core.handle(JobArrived(second, bag(f"small {second + 1}", 1, 10, resources=GPU)))
-        started = core.handle(ItemFinished(second, running.pop(0), 0, 1.0))
+        started = core.handle(ItemsFinished(second, running.pop(0), (0,), (1.0,)))
         running += [each.job for each in started if isinstance(each, Start)]
         if "large" in running:
             break
@@ -133,7 +132,7 @@ def test_job_of_unknown_size_does_not_wait_long_for_a_gpu() -> None:
     unknown = JobSpec(name="unknown", resize="never", max_servers=1, resources=GPU)
     assert core.handle(JobArrived(1, unknown)) == []
     for second in range(2, 50):
-        started = core.handle(ItemFinished(second, "long", second - 2, 1.0))
+        started = core.handle(ItemsFinished(second, "long", (second - 2,), (1.0,)))
         if started == [Start("unknown", 0, 1, gpus=(0,))]:
             break
         assert started == [Start("long", second - 1, gpus=(0,))]
@@ -148,7 +147,7 @@ def test_policy_decides_who_gets_a_gpu_first() -> None:
         JobArrived(0, bag("middle", 1, 20, resources=GPU)),
     )
     assert started == [Start("small", 0, gpus=(0,))]
-    ended = core.handle(ItemFinished(5, "small", 0, 5.0))
+    ended = core.handle(ItemsFinished(5, "small", (0,), (5.0,)))
     assert ended == [Finish("small"), Start("middle", 0, gpus=(0,))]
 
 
@@ -162,10 +161,10 @@ def test_long_queue_for_gpus_keeps_no_others_waiting() -> None:
         "plain 1",
         "plain 2",
     ]
-    ended = core.handle(ItemFinished(2, "gpu 0", 0, 1.0))
+    ended = core.handle(ItemsFinished(2, "gpu 0", (0,), (1.0,)))
     assert ended == [Finish("gpu 0"), Start("gpu 1", 0, gpus=(0,))]
     for n in range(200):
-        ended = core.handle(ItemFinished(3 + n, f"plain {n}", 0, 1.0))
+        ended = core.handle(ItemsFinished(3 + n, f"plain {n}", (0,), (1.0,)))
         assert [type(each) for each in ended] == [Finish, Start]
 
 

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from hesrpt import Pool, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import ItemFinished, ItemsRead, JobArrived, JobPaused
+from hesrpt.decisions.events import ItemsFinished, ItemsRead, JobArrived, JobSteered
 from hesrpt.decisions.forecast import Forecaster, estimate_remaining_work, predict_ends
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import Adaptive, Calibration, PolicyLike, State
@@ -102,10 +102,10 @@ def test_unknown_and_paused_jobs_have_no_forecast() -> None:
     core.handle(JobArrived(0, JobSpec(name="a", items=4)), JobArrived(0, JobSpec(name="b")))
     assert predict(core) == {}
     core.handle(ItemsRead(0, "b", 3))
-    core.handle(ItemFinished(2.0, "a", 0, 2.0), ItemFinished(2.0, "b", 0, 2.0))
+    core.handle(ItemsFinished(2.0, "a", (0,), (2.0,)), ItemsFinished(2.0, "b", (0,), (2.0,)))
     assert 2.0 < predict(core, 2.0)["a"] < 20.0
     assert "b" not in predict(core, 2.0)  # nobody knows how many items it has
-    core.handle(JobPaused(2.0, "a"))
+    core.handle(JobSteered(2.0, "a", is_paused=True))
     assert predict(core, 2.0) == {}
 
 

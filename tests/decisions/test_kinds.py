@@ -9,7 +9,7 @@ import pytest
 
 from hesrpt import InputError, Pool, PowerLaw
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import ItemFinished, JobArrived
+from hesrpt.decisions.events import ItemsFinished, JobArrived
 from hesrpt.decisions.learning import ItemDurations, KindMemory, LearnedRun
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.command_template import CommandTemplate
@@ -151,7 +151,7 @@ def test_command_teaches_its_seconds_of_servers(width: int, expected: dict[int, 
     core = Core(width)
     core.handle(JobArrived(0.0, COMMAND))
     job = core.jobs["job"]
-    core.handle(ItemFinished(5.0, "job", 0, 5.0))
+    core.handle(ItemsFinished(5.0, "job", (0,), (5.0,)))
     assert dict(job.durations.seconds) == expected
 
 

@@ -16,15 +16,13 @@ from hesrpt.decisions.events import (
     CapacityChanged,
     Command,
     Finish,
-    ItemFinished,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     JobArrived,
-    JobContinued,
-    JobPaused,
+    JobSteered,
     Start,
     Tick,
-    WeightChanged,
 )
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import State
@@ -53,7 +51,7 @@ class VirtualRun:
 
     def finish_item(self) -> list[Command]:
         self.time, _, job, item = heapq.heappop(self.ends)
-        return self.handle(ItemFinished(self.time, job, item, self.seconds))
+        return self.handle(ItemsFinished(self.time, job, (item,), (self.seconds,)))
 
 
 def arrive(jobs: int, **options: object) -> list[JobArrived]:
@@ -114,7 +112,7 @@ def test_many_jobs_may_end_at_the_same_time() -> None:
     for _ in range(10):
         assert core.observed == 64
         time, *_ = run.ends[0]
-        events = [ItemFinished(time, job, item, 1.0) for _, _, job, item in run.ends]
+        events = [ItemsFinished(time, job, (item,), (1.0,)) for _, _, job, item in run.ends]
         run.ends, run.time = [], time
         run.handle(*events)
     assert core.observed == 64
@@ -145,13 +143,13 @@ def test_jobs_that_change_while_they_wait_are_compared_again() -> None:
     core = Core(2, "adaptive")
     run = VirtualRun(core)
     run.handle(*arrive(300))
-    run.handle(WeightChanged(0.0, "j299", 1e6))
+    run.handle(JobSteered(0.0, "j299", weight=1e6))
     run.finish_item()
     assert run.started[-1] == "j299"
-    run.handle(JobPaused(run.time, "j2"))
+    run.handle(JobSteered(run.time, "j2", is_paused=True))
     run.finish_item()
     assert run.started[-1] == "j3"
-    run.handle(JobContinued(run.time, "j2"))
+    run.handle(JobSteered(run.time, "j2", is_paused=False))
     run.finish_item()
     assert run.started[-1] == "j2"
 

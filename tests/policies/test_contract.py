@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.cli.main import app
 from hesrpt.decisions.core import Core
-from hesrpt.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
+from hesrpt.decisions.events import Finish, ItemsFinished, JobArrived, Start, Tick
 from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
@@ -125,7 +125,7 @@ def run_to_the_end(core: Core, jobs: list[JobSpec]) -> set[str]:
             for item in command.items
         ]
         commands = core.handle(
-            *(ItemFinished(time, job, item, 1.0) for job, item in items), Tick(time)
+            *(ItemsFinished(time, job, (item,), (1.0,)) for job, item in items), Tick(time)
         )
         finished |= {command.job for command in commands if isinstance(command, Finish)}
     return finished

@@ -249,21 +249,10 @@ class Calibrator:
 
     def resume(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
-        nothing = np.zeros(0)
         self.calibration = calibration.take(np.zeros(0, dtype=np.int64))
         self.known_jobs = []
-        self._before = State(
-            time=0.0,
-            servers=0.0,
-            whole=True,
-            jobs=np.zeros(0, dtype=np.int64),
-            remaining=nothing,
-            sizes=nothing,
-            arrivals=nothing,
-            weights=nothing,
-            speedups=SpeedupVector.create([]),
-            calibration=self.calibration,
-        )
+        self._before = _describe_jobs([], np.zeros(0), 0, 0.0)
+        self._before.calibration = self.calibration
 
 
 # --- the plan -----------------------------------------------------------------------------------

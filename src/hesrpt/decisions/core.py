@@ -38,7 +38,6 @@ from hesrpt.decisions.events import (
     Event,
     GroupChanged,
     ItemFailed,
-    ItemFinished,
     ItemLost,
     ItemsExhausted,
     ItemsFinished,
@@ -46,18 +45,17 @@ from hesrpt.decisions.events import (
     ItemsRetried,
     JobArrived,
     JobCancelled,
-    JobContinued,
     JobEnded,
     JobEvent,
-    JobPaused,
+    JobSteered,
     Reopen,
     Resize,
     Start,
     Stop,
     Suspend,
     Tick,
-    WeightChanged,
     finish,
+    steer,
 )
 from hesrpt.decisions.learning import sum_durations
 from hesrpt.decisions.predecessors import Predecessors
@@ -295,8 +293,6 @@ class Core:
         match event:
             case ItemsRead() | ItemsExhausted():
                 self._apply_to_job(event, job, [])
-            case ItemFinished():
-                job.done_count += job.remove_queued_items((event.item,))
             case ItemsFinished():
                 job.done_count += job.remove_queued_items(event.items)
             case JobCancelled() if job.spec.command is None:
@@ -320,18 +316,11 @@ class Core:
             case JobCancelled():
                 self._end_job(job, commands, event.end)
                 return True
-            case JobPaused() | JobContinued():
-                job.spec = replace(job.spec, is_paused=isinstance(event, JobPaused))
+            case JobSteered():
+                job.spec = steer(job.spec, event)
                 return True
-            case WeightChanged():
-                job.spec = replace(job.spec, weight=event.weight)
-                return True
-            case ItemFinished():
-                return self._finish_items(
-                    job, (event.item,), (event.seconds,), event.time, commands
-                )
             case ItemsFinished():
-                return self._finish_items(job, event.items, event.seconds, event.time, commands)
+                return self._finish_items(event, job, commands)
             case ItemFailed() | ItemLost():
                 if self._end_items(job, (event.item,), event.time) is None:
                     return False
@@ -347,17 +336,11 @@ class Core:
             self._pass_on_server(time)
         return batch
 
-    def _finish_items(
-        self,
-        job: ActiveJob,
-        items: Sequence[int],
-        seconds: Sequence[float],
-        time: float,
-        commands: list[Command],
-    ) -> bool:
+    def _finish_items(self, event: ItemsFinished, job: ActiveJob, commands: list[Command]) -> bool:
         """Learn from items of one batch that are done; return whether a new plan is needed."""
+        items, seconds = event.items, event.seconds
         width_at_end, is_first = job.observed, not job.durations.counts
-        batch = self._end_items(job, items, time)
+        batch = self._end_items(job, items, event.time)
         if batch is None:  # they were done before they could be stopped, and the job goes on
             return self._complete_items(job, job.remove_queued_items(items), commands)
         if job.is_bag:
@@ -617,7 +600,7 @@ def _run_jobs(core: Core, together: int) -> None:
     for first in range(0, _WARM_UP_JOBS, together):
         time = float(first)
         ended = [
-            ItemFinished(time, start.job, start.item, 0.5)
+            ItemsFinished(time, start.job, (start.item,), (0.5,))
             for start in commands
             if isinstance(start, Start)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from hesrpt.jobs.job_end import DONE, STOPPED, EndState, JobEnd
@@ -53,18 +53,8 @@ class ItemsExhausted:
 
 
 @dataclass(frozen=True)
-class ItemFinished:
-    """An item finished after ``seconds`` seconds."""
-
-    time: float
-    job: str
-    item: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class ItemsFinished:
-    """Several items of a batch finished, after ``seconds`` seconds each."""
+    """An item finished, or several of a batch did, after ``seconds`` seconds each."""
 
     time: float
     job: str
@@ -113,28 +103,16 @@ class ItemsRetried:
 
 
 @dataclass(frozen=True)
-class JobPaused:
-    """A job is to start no items, and its running command is to be suspended or stopped."""
+class JobSteered:
+    """A job is paused or goes on, or has another weight; None: as before.
+
+    A paused job starts no items, and its running command is suspended or stopped.
+    """
 
     time: float
     job: str
-
-
-@dataclass(frozen=True)
-class JobContinued:
-    """A job that was paused is to go on."""
-
-    time: float
-    job: str
-
-
-@dataclass(frozen=True)
-class WeightChanged:
-    """A job has another weight."""
-
-    time: float
-    job: str
-    weight: float
+    is_paused: bool | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True)
@@ -164,16 +142,7 @@ class Tick:
 
 #: Events about a job that has already arrived.
 JobEvent: TypeAlias = (
-    ItemsRead
-    | ItemsExhausted
-    | ItemFinished
-    | ItemsFinished
-    | ItemFailed
-    | ItemLost
-    | JobCancelled
-    | JobPaused
-    | JobContinued
-    | WeightChanged
+    ItemsRead | ItemsExhausted | ItemsFinished | ItemFailed | ItemLost | JobCancelled | JobSteered
 )
 Event: TypeAlias = (
     JobArrived | JobEnded | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
@@ -287,3 +256,10 @@ Command: TypeAlias = (
 def finish(spec: JobSpec, end: JobEnd = DONE) -> list[Command]:
     """Return the commands that end a job."""
     return [Finish(spec.name, end), *(CallHook(spec.name, hook, end) for hook in spec.on_end)]
+
+
+def steer(spec: JobSpec, event: JobSteered) -> JobSpec:
+    """Return the specification of a job that is steered."""
+    is_paused = spec.is_paused if event.is_paused is None else event.is_paused
+    weight = spec.weight if event.weight is None else event.weight
+    return replace(spec, is_paused=is_paused, weight=weight)

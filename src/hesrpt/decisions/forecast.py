@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -20,8 +20,8 @@ from hesrpt.arrays import IntArray
 from hesrpt.decisions.active_job import ActiveJob
 from hesrpt.decisions.allocation import Allocator, Need, limit_speedup, share_servers
 from hesrpt.decisions.core import Core
-from hesrpt.policies import Calibration, Policy, State
-from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.policies import State
+from hesrpt.speedups import SpeedupVector
 
 # Only the first ends are predicted: those of a hundred jobs may take a policy a second.
 _MAX_ENDS = 50
@@ -35,40 +35,46 @@ _PATIENCE = 0.003
 class RemainingWork:
     """The active jobs at one moment, and the work that remains of each."""
 
-    time: float
-    servers: int
-    policy: Policy
-    calibration: Calibration | None  # what the policy has learned so far
+    state: State  # with the weight of those that wait until some of these have ended
     names: list[str]
-    sizes: list[float]
-    are_known: list[bool]  # whether the sizes are given or learned, rather than assumed
-    speedups: list[Speedup]
-    weights: list[float]
     needs: list[Need]
-    others: int  # how many more jobs wait, until some of these have ended
+    are_known: list[bool]  # whether the sizes are given or learned, rather than assumed
+    allocator: Allocator  # which knows what the policy has learned so far
 
 
 def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
     """Return the remaining work of the jobs that can run; fast, unlike :func:`predict_ends`."""
     first = core.list_first(_MAX_ENDS + core.servers)
-    jobs = [job for job in first if not job.is_paused and job.max_servers_later > 0]
-    jobs = [job for job in jobs if job.is_bag or job.max_servers > 0]
-    needs = [_describe_need(job) for job in jobs]
-    return RemainingWork(
+    jobs, needs, sizes, speedups = [], [], [], []
+    for job in first:
+        if job.is_paused or job.max_servers_later == 0 or not (job.is_bag or job.max_servers):
+            continue
+        need = _describe_need(job)
+        jobs.append(job)
+        needs.append(need)
+        sizes.append(max(core.allocator.estimate_remaining(job, time), 1e-6))
+        speedups.append(limit_speedup(job.speedup, need.most, core.servers))
+    allocator = Allocator(core.allocator.policy)
+    if (calibration := core.allocator.calibrator.calibration) is not None:
+        allocator.calibrator.resume(calibration)
+    state = State(
         time=time,
-        servers=core.servers,
-        policy=core.allocator.policy,
-        calibration=core.allocator.calibrator.calibration,
+        servers=float(core.servers),
+        whole=True,
+        jobs=np.arange(len(jobs)),
+        remaining=np.array(sizes),
+        sizes=np.array(sizes),
+        arrivals=np.zeros(len(jobs)),
+        weights=np.array([job.weight for job in jobs]),
+        speedups=SpeedupVector.create(speedups),
+        others=float(len(core.jobs) - len(first)),
+    )
+    return RemainingWork(
+        state=state,
         names=[job.name for job in jobs],
-        sizes=[max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
-        are_known=[job.is_size_known and job.items is not None for job in jobs],
-        speedups=[
-            limit_speedup(job.speedup, need.most, core.servers)
-            for job, need in zip(jobs, needs, strict=True)
-        ],
-        weights=[job.weight for job in jobs],
         needs=needs,
-        others=len(core.jobs) - len(first),
+        are_known=[job.is_size_known and job.items is not None for job in jobs],
+        allocator=allocator,
     )
 
 
@@ -87,40 +93,36 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
 
     Only the first ends are predicted. The result is empty if there are no servers.
     """
-    if work.servers < 1 or not any(work.are_known):
+    start, whole_servers = work.state, int(work.state.servers)
+    if whole_servers < 1 or not any(work.are_known):
         return {}
-    allocator = Allocator(work.policy)
-    if work.calibration is not None:
-        allocator.calibrator.resume(work.calibration)
-    speedups = SpeedupVector.create(work.speedups)
-    remaining, weights = np.array(work.sizes), np.array(work.weights)
+    remaining = start.remaining.copy()
     ends: dict[str, float] = {}
-    present, now = np.arange(len(remaining)), 0.0
+    present, now = start.jobs, 0.0
 
     def ask(places: IntArray, servers: int) -> IntArray:
         jobs = present[places]
         if servers == 0:
             return np.zeros(len(jobs), dtype=np.int64)
-        state = State(
+        state = replace(
+            start,
             time=now,
             servers=float(servers),
-            whole=True,
             jobs=jobs,
             remaining=remaining[jobs],
             sizes=remaining[jobs],
-            arrivals=np.zeros(len(jobs)),
-            weights=weights[jobs],
-            speedups=speedups.take(jobs),
-            others=float(work.others),
+            arrivals=start.arrivals[jobs],
+            weights=start.weights[jobs],
+            speedups=start.speedups.take(jobs),
         )
-        return allocator.decide(state)
+        return work.allocator.decide(state)
 
     # When more jobs have ended, others take their places.
-    most = min(_MAX_ENDS, len(present) - work.servers) if work.others else _MAX_ENDS
+    most = min(_MAX_ENDS, len(present) - whole_servers) if start.others else _MAX_ENDS
     while len(present) and len(ends) < most:
         needs = [work.needs[job] for job in present.tolist()]
-        held = share_servers(ask, needs, work.servers).servers
-        rates = speedups.take(present).rate(held.astype(np.float64))
+        held = share_servers(ask, needs, whole_servers).servers
+        rates = start.speedups.take(present).rate(held.astype(np.float64))
         with np.errstate(divide="ignore"):
             seconds = remaining[present] / rates
         step = float(seconds.min())
@@ -129,7 +131,7 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
         now += step
         remaining[present] -= rates * step
         has_ended = seconds <= step * (1 + 1e-9)
-        ends |= {work.names[job]: work.time + now for job in present[has_ended].tolist()}
+        ends |= {work.names[job]: start.time + now for job in present[has_ended].tolist()}
         present = present[~has_ended]
     is_known = dict(zip(work.names, work.are_known, strict=True))
     return {name: end for name, end in ends.items() if is_known[name]}

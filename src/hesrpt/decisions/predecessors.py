@@ -15,12 +15,11 @@ from hesrpt.decisions.events import (
     Command,
     JobArrived,
     JobCancelled,
-    JobContinued,
     JobEvent,
-    JobPaused,
+    JobSteered,
     Reopen,
-    WeightChanged,
     finish,
+    steer,
 )
 from hesrpt.jobs.job_end import EndReason, EndState, JobEnd
 
@@ -48,13 +47,6 @@ class Predecessors:
         """Return whether a job was cancelled while it waited, and can go on."""
         return job in self._cancelled
 
-    def list_unfinished(self, job: str) -> list[str]:
-        """Return the names of the jobs that a job waits for."""
-        waiting = self.waiting.get(job)
-        if waiting is None:
-            return []
-        return [name for name in waiting.arrival.spec.after if name in waiting.unfinished]
-
     def __contains__(self, job: str) -> bool:
         """Whether a job waits for others, or was cancelled while it did and can go on."""
         return job in self.waiting or job in self._cancelled
@@ -80,10 +72,8 @@ class Predecessors:
         waiting = self.waiting[event.job]
         spec = waiting.arrival.spec
         match event:
-            case JobPaused() | JobContinued():
-                spec = replace(spec, is_paused=isinstance(event, JobPaused))
-            case WeightChanged():
-                spec = replace(spec, weight=event.weight)
+            case JobSteered():
+                spec = steer(spec, event)
             case JobCancelled():
                 self._remove(spec.name)
                 commands += finish(spec, event.end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias
 
 from hesrpt.jobs.command_template import CommandTemplate
@@ -299,23 +300,11 @@ def find_cycle(after: Mapping[str, Sequence[str]]) -> list[str]:
     >>> find_cycle({"a": ["b"], "b": ["c"], "c": ["b"]})
     ['b', 'c', 'b']
     """
-    finished: set[str] = set()
-    for start in after:
-        # Without recursion: a chain may have thousands of jobs.
-        path: dict[str, None] = {}
-        to_visit = [(start, False)]
-        while to_visit:
-            name, is_left = to_visit.pop()
-            if is_left:
-                path.pop(name)
-                finished.add(name)
-            elif name in path:
-                names = list(path)
-                return [*names[names.index(name) :], name]
-            elif name not in finished:
-                path[name] = None
-                to_visit.append((name, True))
-                to_visit += [(each, False) for each in reversed(after.get(name, ()))]
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]  # each waits for the one before
+        return cycle[::-1]
     return []
 
 

@@ -28,7 +28,7 @@ from hesrpt.decisions.events import (
     Command,
     Event,
     Finish,
-    ItemFinished,
+    ItemsFinished,
     JobArrived,
     Resize,
     Start,
@@ -177,13 +177,13 @@ class _Replay:
             events.append(self._end_item(first, time))
         return events
 
-    def _end_item(self, job: _RunningJob, time: float) -> ItemFinished:
+    def _end_item(self, job: _RunningJob, time: float) -> ItemsFinished:
         _, item, servers, started = heapq.heappop(job.ends)
         job.set_servers(time, job.servers - servers)
         if self._queue and self._busy < self._servers:
             name, waiting = self._queue.popleft()
             self._begin(self._jobs[name], waiting, 1, time)
-        return ItemFinished(time, job.job.spec.name, item, time - started)
+        return ItemsFinished(time, job.job.spec.name, (item,), (time - started,))
 
     @property
     def _busy(self) -> int:

@@ -22,19 +22,16 @@ from hesrpt.decisions.events import (
     Finish,
     GroupChanged,
     ItemFailed,
-    ItemFinished,
     ItemLost,
     ItemsExhausted,
     ItemsFinished,
     ItemsRead,
     JobArrived,
-    JobContinued,
-    JobPaused,
+    JobSteered,
     Reopen,
-    WeightChanged,
+    steer,
 )
 from hesrpt.display.console import escape
-from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.units import format_count, format_duration
 
@@ -71,56 +68,35 @@ _ENDS = {
 }
 
 
-class _JobBefore(NamedTuple):
-    """What was decided about a job before."""
-
-    planned: int
-    spec: JobSpec
+def open_log(core: Core) -> DecisionLog | None:
+    """Return a log of what happens in a step that begins; None if nobody reads the records."""
+    return DecisionLog(core) if _LOG.isEnabledFor(logging.INFO) else None
 
 
-class Before(NamedTuple):
-    """What was decided before events were handled."""
-
-    servers: int
-    jobs: Mapping[str, _JobBefore]
-
-
-class LogSource(NamedTuple):
-    """The run that records are about."""
-
-    core: Core
-    jobs: Mapping[str, LiveJob]
-    now: float
-
-
-def note_decisions(core: Core) -> Before | None:
-    """Return what has been decided up to now; None if nobody reads the records."""
-    if not _LOG.isEnabledFor(logging.INFO):
-        return None
-    jobs = {name: _JobBefore(job.planned, job.spec) for name, job in core.jobs.items()}
-    return Before(core.servers, jobs)
-
-
-def log_decisions(
-    before: Before, events: Sequence[Event], commands: Sequence[Command], run: LogSource
-) -> None:
-    """Log what events have led to."""
-    log = _DecisionLog(before, run)
-    for event in events:
-        log.tell_event(event, commands)
-    for command in commands:
-        log.tell_command(command)
-    log.tell_plan()
-
-
-class _DecisionLog:
+class DecisionLog:
     """The records of one step, and its reasons with the jobs that they are about."""
 
-    def __init__(self, before: Before, run: LogSource) -> None:
-        self._before, self._run = before, run
+    def __init__(self, core: Core) -> None:
+        self._core, self._servers = core, core.servers  # before the step
+        self._planned = {name: job.planned for name, job in core.jobs.items()}  # likewise
+        self._specs = {name: job.spec for name, job in core.jobs.items()}
         self._reasons: dict[_Reason, list[str]] = {}
 
-    def tell_event(self, event: Event, commands: Sequence[Command]) -> None:
+    def write(
+        self,
+        events: Sequence[Event],
+        commands: Sequence[Command],
+        jobs: Mapping[str, LiveJob],
+        now: float,
+    ) -> None:
+        """Log what events have led to."""
+        for event in events:
+            self._tell_event(event, commands)
+        for command in commands:
+            self._tell_command(command, jobs[command.job], now)
+        self._tell_plan()
+
+    def _tell_event(self, event: Event, commands: Sequence[Command]) -> None:
         """Log an event, and remember it as a reason for what follows."""
         match event:
             case JobArrived():
@@ -128,8 +104,8 @@ class _DecisionLog:
                 items = "items" if spec.items is None else format_count(spec.items, "item")
                 self._tell(spec.name, f"arrived, {items if spec.is_bag else 'one command'}")
                 self._add_reason(_ARRIVED, spec.name)
-            case CapacityChanged() if event.servers != self._before.servers:
-                text = f"{format_count(event.servers, 'server')} instead of {self._before.servers}"
+            case CapacityChanged() if event.servers != self._servers:
+                text = f"{format_count(event.servers, 'server')} instead of {self._servers}"
                 _LOG.info("%s", text)
                 self._reasons[_Reason(text, text)] = []
             case GroupChanged():
@@ -138,28 +114,24 @@ class _DecisionLog:
                 text += ", paused" if group.is_paused else ""
                 _LOG.info("%s", escape(text))
                 self._reasons[_Reason(text, text)] = []
-            case JobPaused() | JobContinued():
-                is_paused = isinstance(event, JobPaused)
-                known = self._before.jobs.get(event.job)
-                if known is not None and known.spec.is_paused != is_paused:
-                    word, reason = ("paused", _PAUSED) if is_paused else ("resumed", _RESUMED)
+            case JobSteered() if (before := self._specs.get(event.job)) is not None:
+                spec = steer(before, event)
+                if spec.is_paused != before.is_paused:
+                    word, reason = ("paused", _PAUSED) if spec.is_paused else ("resumed", _RESUMED)
                     self._tell_once(event.job, word, reason)
-            case WeightChanged():
-                known = self._before.jobs.get(event.job)
-                if known is not None and known.spec.weight != event.weight:
-                    self._tell_once(event.job, f"weight {event.weight:g}", _WEIGHED)
+                if spec.weight != before.weight:
+                    self._tell_once(event.job, f"weight {spec.weight:g}", _WEIGHED)
             case ItemFailed() | ItemLost():
                 self._tell_failure(event, commands)
             case ItemsRead() | ItemsExhausted():
                 self._add_reason(_READ, event.job)
-            case ItemFinished() | ItemsFinished():
-                job = self._run.core.jobs.get(event.job)
-                count = 1 if isinstance(event, ItemFinished) else len(event.items)
-                if job is not None and job.durations.items == count:
+            case ItemsFinished():
+                job = self._core.jobs.get(event.job)
+                if job is not None and job.durations.items == len(event.items):
                     self._add_reason(_LEARNED, event.job)
 
     def _tell_failure(self, event: ItemFailed | ItemLost, commands: Sequence[Command]) -> None:
-        if event.job not in self._before.jobs:
+        if event.job not in self._specs:
             return
         gave_up = any(
             isinstance(each, Drop) and (each.job, each.item) == (event.job, event.item)
@@ -172,7 +144,7 @@ class _DecisionLog:
         )
         self._tell(event.job, f"{what}; {'given up' if gave_up else 'it runs again'}")
 
-    def tell_command(self, command: Command) -> None:
+    def _tell_command(self, command: Command, job: LiveJob, now: float) -> None:
         """Log the end of a job, or that it goes on."""
         if isinstance(command, Admit):
             self._tell(command.job, "waits for no other job any more")
@@ -182,16 +154,15 @@ class _DecisionLog:
             self._add_reason(_RETRIED, command.job)
         if not isinstance(command, Finish):
             return
-        job = self._run.jobs[command.job]
         state = command.end.state
-        seconds = format_duration(self._run.now - (job.arrived or 0.0))
+        seconds = format_duration(now - (job.arrived or 0.0))
         error = f": {_shorten(command.end.detail)}" if state == "failed" else ""
         self._tell(
             command.job, f"{state} after {seconds}, {format_count(job.done, 'item')} done{error}"
         )
         self._add_reason(_ENDS[state], command.job)
 
-    def tell_plan(self) -> None:
+    def _tell_plan(self) -> None:
         """Log how many servers are planned for jobs, if that has changed."""
         level = logging.INFO if self._reasons else logging.DEBUG
         reasons = [
@@ -199,9 +170,8 @@ class _DecisionLog:
             for what, names in self._reasons.items()
         ]
         reason = "; ".join(reasons) or "more has been learned"
-        for name, job in self._run.core.jobs.items():
-            known = self._before.jobs.get(name)
-            planned = 0 if known is None else known.planned
+        for name, job in self._core.jobs.items():
+            planned = self._planned.get(name, 0)
             if job.planned != planned:
                 text = f"{planned} → {format_count(job.planned, 'server')}"
                 self._tell(name, f"{text}, {reason}", level)

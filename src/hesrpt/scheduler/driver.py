@@ -38,7 +38,6 @@ from hesrpt.decisions.events import (
     Finish,
     GroupChanged,
     ItemFailed,
-    ItemFinished,
     ItemLost,
     ItemsExhausted,
     ItemsFinished,
@@ -46,15 +45,13 @@ from hesrpt.decisions.events import (
     ItemsRetried,
     JobArrived,
     JobCancelled,
-    JobContinued,
     JobEnded,
-    JobPaused,
+    JobSteered,
     Reopen,
     Resize,
     Start,
     Stop,
     Suspend,
-    WeightChanged,
 )
 from hesrpt.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.decisions.learning import KindMemory, LearnedRun
@@ -78,7 +75,7 @@ from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.policies import Calibration
 from hesrpt.scheduler.call_source import CallSource
 from hesrpt.scheduler.callback_thread import CallbackThread
-from hesrpt.scheduler.decision_log import LogSource, WaitingWarner, log_decisions, note_decisions
+from hesrpt.scheduler.decision_log import WaitingWarner, open_log
 from hesrpt.scheduler.job_registry import JobRegistry, OnChange, explain_impossible
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming, LiveJob
 from hesrpt.scheduler.pruning import Pruner, Retention
@@ -761,7 +758,7 @@ class Driver:
         requests: Sequence[Request],
     ) -> None:
         """React to what has happened, and record it; then answer requests."""
-        before = note_decisions(self.core)
+        log = open_log(self.core)
         self._hooks.record()
         now = self.now
         events = list(map(self._handle_outcome, outcomes, repeat(now)))
@@ -789,8 +786,8 @@ class Driver:
             self._answer_cancels()
         if self._starts_items:
             commands += self._carry_out(self.core.decide(self.now))
-        if before is not None:
-            log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
+        if log is not None:
+            log.write(events, commands, self.jobs, self.now)
         if self._failed_attempts:
             self._record_failed_attempts(self.now)
         self._warner.warn(self.core, self.engine.now())
@@ -982,8 +979,7 @@ class Driver:
         finished = FinishedItems(job.name, (item,), (outcome.seconds,), (outcome.result,))
         if outcome.reference is not None:
             job.references[item] = outcome.reference
-        self._finish_items(finished, now)
-        return ItemFinished(now, job.name, item, outcome.seconds)
+        return self._finish_items(finished, now)
 
     def _finish_items(self, finished: FinishedItems, now: float) -> Event:
         """Record items that are done; return that as an event."""
@@ -1141,11 +1137,7 @@ class Driver:
         if job.has_ended:
             return []
         self._changes.jobs.append(job.to_record())
-        weight = WeightChanged(self.now, job.name, job.spec.weight)
-        return [self._pause_or_continue(job), weight]
-
-    def _pause_or_continue(self, job: LiveJob) -> Event:
-        return (JobPaused if job.spec.is_paused else JobContinued)(self.now, job.name)
+        return [JobSteered(self.now, job.name, job.spec.is_paused, job.spec.weight)]
 
     def _set_group(self, name: str, group: Group) -> None:
         """Change what holds for the jobs of a group; raise an error if one cannot be paused."""
@@ -1175,7 +1167,8 @@ class Driver:
         self._retries += 1
         is_ending = job.source.is_closed or job in self._finishing
         if self.core.can_retry(job.name) or is_ending:
-            return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
+            steered = JobSteered(self.now, job.name, job.spec.is_paused)
+            return [ItemsRetried(self.now, job.name), steered]
         revived = [job, *self._list_earlier_successors(job)]  # they ended in an earlier run
         for each in revived:
             each.reopen()
