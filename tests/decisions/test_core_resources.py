@@ -6,6 +6,7 @@ import pytest
 from support.core_jobs import bag, command, count_servers
 
 from hesrpt import InputError
+from hesrpt.decisions.active_job import ResourceStock, to_parts
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
     Continue,
@@ -20,12 +21,7 @@ from hesrpt.decisions.events import (
     Suspend,
     Tick,
 )
-from hesrpt.jobs.item_resources import (
-    ResourceStock,
-    check_resources,
-    describe_shortage,
-    to_parts,
-)
+from hesrpt.jobs.item_resources import check_resources, describe_shortage
 from hesrpt.jobs.job_end import STOPPED
 from hesrpt.jobs.job_spec import JobSpec
 

@@ -22,7 +22,7 @@ from hesrpt import InputError, Job, Pool
 from hesrpt.engines.engine import Outcome
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.pool.executor import PoolExecutor
-from hesrpt.scheduler.callback_thread import CallbackThread
+from hesrpt.scheduler.call_source import CallbackThread
 
 
 def create_endless_pool() -> Pool:

@@ -24,7 +24,7 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
     """Return a pool that writes less often, and whose driver waits for the test."""
     engine = SteppedEngine(1, KillSwitch())
     pool = Pool(engine=engine, state=tmp_path / "s")
-    pool.driver.write_less_often(WRITE_SECONDS)
+    pool.driver.write_seconds = WRITE_SECONDS
     yield pool
     engine.release()
     pool.close()

@@ -3,20 +3,78 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import heappop, heappush
 from math import inf
 from sys import maxsize
 
 from hesrpt.decisions.learning import ItemDurations
-from hesrpt.jobs.item_resources import ResourceStock, to_parts
+from hesrpt.jobs.item_resources import GPU, PARTS
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 
 # Fitted powers have two digits, so there are at most 99 different ones.
 _get_power_law = cache(PowerLaw)
+
+
+# --- resources besides servers -------------------------------------------------------------------
+#
+# Amounts are counted in millionths, as whole numbers, so that nothing is lost when they are added
+# and subtracted many times.
+
+
+def to_parts(amounts: Mapping[str, float]) -> dict[str, int]:
+    """Return amounts in millionths."""
+    return {kind: max(round(amount * PARTS), 1) for kind, amount in amounts.items() if amount > 0}
+
+
+class ResourceStock:
+    """The resources of a machine: how much is free, and which GPUs are.
+
+    >>> stock = ResourceStock({"gpu": 2})
+    >>> need = to_parts({"gpu": 1})
+    >>> stock.take(need), stock.take(need), stock.can_take(need)
+    ((0,), (1,), False)
+    """
+
+    def __init__(self, totals: Mapping[str, float] | None = None) -> None:
+        self.totals = to_parts(totals or {})
+        self._free = dict(self.totals)
+        self._gpus = list(range(self.totals.get(GPU, 0) // PARTS))  # free ones; a heap
+
+    def count_fitting(self, need: Mapping[str, int]) -> int:
+        """Return how many items that need so much could run if everything were free."""
+        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
+
+    def can_take(self, need: Mapping[str, int]) -> bool:
+        """Return whether so much is free."""
+        return all(amount <= self._free.get(kind, 0) for kind, amount in need.items())
+
+    def take(self, need: Mapping[str, int]) -> tuple[int, ...]:
+        """Take what an item needs, which must be free; return the indices of its GPUs."""
+        assert self.can_take(need), "somebody else holds it"
+        for kind, amount in need.items():
+            self._free[kind] -= amount
+        return tuple(heappop(self._gpus) for _ in range(need.get(GPU, 0) // PARTS))
+
+    def give_back(self, need: Mapping[str, int], gpus: Iterable[int]) -> None:
+        """Give back what an item has taken."""
+        for kind, amount in need.items():
+            self._free[kind] += amount
+        for gpu in gpus:
+            heappush(self._gpus, gpu)
+
+    def describe(self) -> dict[str, tuple[float, float]]:
+        """Return the total of each kind, and how much of it is free."""
+        return {
+            kind: (total / PARTS, self._free[kind] / PARTS) for kind, total in self.totals.items()
+        }
+
+
+# --- jobs ---------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -375,7 +375,7 @@ class Allocator:
         for job in jobs:
             if job.is_paused:
                 job.planned = job.denied = 0
-            elif keeps_width(job, time):
+            elif not job.is_bag and keeps_width(job, time):
                 fixed.append(job)
                 job.planned, job.denied = job.observed, 0
                 free -= job.observed
@@ -668,7 +668,7 @@ def keeps_width(job: ActiveJob, time: float) -> bool:
 
     A command that resizes by restarting keeps them until its last restart has paid off.
     """
-    if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
+    if not job.in_flight or job.spec.resize == "affinity":
         return False
     if job.spec.resize == "never":
         return True

@@ -28,7 +28,7 @@ from itertools import chain
 from math import inf
 from operator import itemgetter
 
-from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, Tally
+from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, ResourceStock, Tally
 from hesrpt.decisions.allocation import Allocator, keeps_width
 from hesrpt.decisions.events import (
     CapacityChanged,
@@ -62,7 +62,6 @@ from hesrpt.decisions.predecessors import Predecessors
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import describe_losses
-from hesrpt.jobs.item_resources import ResourceStock
 from hesrpt.jobs.job_end import DONE, JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.policies import PolicyLike

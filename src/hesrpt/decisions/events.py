@@ -31,86 +31,77 @@ class JobEnded:
 
 
 @dataclass(frozen=True)
-class ItemsRead:
+class _AboutJob:
+    """What all events about a job have that has already arrived."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class ItemsRead(_AboutJob):
     """So far, ``items`` items of a job were read, not counting those done in an earlier run.
 
     Of the items read since the last such event, those in ``done`` were done in an earlier run.
     """
 
-    time: float
-    job: str
     items: int
     done: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True)
-class ItemsExhausted:
+class ItemsExhausted(_AboutJob):
     """All items of a job were read, and there are ``items`` of them."""
 
-    time: float
-    job: str
     items: int
 
 
 @dataclass(frozen=True)
-class ItemsFinished:
+class ItemsFinished(_AboutJob):
     """An item finished, or several of a batch did, after ``seconds`` seconds each."""
 
-    time: float
-    job: str
     items: Sequence[int]
     seconds: Sequence[float]
 
 
 @dataclass(frozen=True)
-class ItemFailed:
+class ItemFailed(_AboutJob):
     """An item raised an error, crashed or exceeded its time limit."""
 
-    time: float
-    job: str
     item: int
     error: str
 
 
 @dataclass(frozen=True)
-class ItemLost:
+class ItemLost(_AboutJob):
     """The server of an item was lost; the item must run again, and is probably not to blame."""
 
-    time: float
-    job: str
     item: int
     was_started: bool = True
 
 
 @dataclass(frozen=True)
-class JobCancelled:
+class JobCancelled(_AboutJob):
     """A job is to end before its items have: it was cancelled, or they cannot be read."""
 
-    time: float
-    job: str
     end: JobEnd = STOPPED
 
 
 @dataclass(frozen=True)
-class ItemsRetried:
+class ItemsRetried(_AboutJob):
     """The failed items of a job are to run again.
 
     If the job has ended because of them, it continues, with those that never ran.
     """
 
-    time: float
-    job: str
-
 
 @dataclass(frozen=True)
-class JobSteered:
+class JobSteered(_AboutJob):
     """A job is paused or goes on, or has another weight; None: as before.
 
     A paused job starts no items, and its running command is suspended or stopped.
     """
 
-    time: float
-    job: str
     is_paused: bool | None = None
     weight: float | None = None
 

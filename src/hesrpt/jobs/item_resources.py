@@ -1,13 +1,8 @@
-"""Resources besides servers that items need, such as GPUs and memory: how many, and which ones.
-
-Amounts are counted in millionths, as whole numbers, so that nothing is lost when they are added and
-subtracted many times.
-"""
+"""Resources besides servers that items need, such as GPUs and memory: how users write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from heapq import heappop, heappush
+from collections.abc import Mapping
 
 from hesrpt.errors import InputError
 from hesrpt.units import format_bytes, format_number, parse_bytes
@@ -18,7 +13,8 @@ GPU = "gpu"
 #: The kind that is counted in bytes.
 MEMORY = "memory"
 
-_PARTS = 1_000_000
+#: Amounts are counted in these parts.
+PARTS = 1_000_000
 _MAX_AMOUNT = 1e18
 _EXAMPLE = 'such as {gpu = 1, memory = "4GB"}'
 
@@ -46,7 +42,7 @@ def check_resources(value: object, argument: str = "resources") -> dict[str, flo
             )
         if kind == GPU and amount != int(amount):
             raise InputError(f"must have whole gpus, got {shorten(given)}", argument=argument)
-        if amount * _PARTS >= 1:
+        if amount * PARTS >= 1:
             amounts[kind] = amount
     return amounts
 
@@ -60,54 +56,6 @@ def _read_amount(given: object) -> float | None:
         return parse_bytes(given) if isinstance(given, str) else None
     except ValueError:
         return None
-
-
-def to_parts(amounts: Mapping[str, float]) -> dict[str, int]:
-    """Return amounts in millionths."""
-    return {kind: max(round(amount * _PARTS), 1) for kind, amount in amounts.items() if amount > 0}
-
-
-class ResourceStock:
-    """The resources of a machine: how much is free, and which GPUs are.
-
-    >>> stock = ResourceStock({"gpu": 2})
-    >>> need = to_parts({"gpu": 1})
-    >>> stock.take(need), stock.take(need), stock.can_take(need)
-    ((0,), (1,), False)
-    """
-
-    def __init__(self, totals: Mapping[str, float] | None = None) -> None:
-        self.totals = to_parts(totals or {})
-        self._free = dict(self.totals)
-        self._gpus = list(range(self.totals.get(GPU, 0) // _PARTS))  # free ones; a heap
-
-    def count_fitting(self, need: Mapping[str, int]) -> int:
-        """Return how many items that need so much could run if everything were free."""
-        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
-
-    def can_take(self, need: Mapping[str, int]) -> bool:
-        """Return whether so much is free."""
-        return all(amount <= self._free.get(kind, 0) for kind, amount in need.items())
-
-    def take(self, need: Mapping[str, int]) -> tuple[int, ...]:
-        """Take what an item needs, which must be free; return the indices of its GPUs."""
-        assert self.can_take(need), "somebody else holds it"
-        for kind, amount in need.items():
-            self._free[kind] -= amount
-        return tuple(heappop(self._gpus) for _ in range(need.get(GPU, 0) // _PARTS))
-
-    def give_back(self, need: Mapping[str, int], gpus: Iterable[int]) -> None:
-        """Give back what an item has taken."""
-        for kind, amount in need.items():
-            self._free[kind] += amount
-        for gpu in gpus:
-            heappush(self._gpus, gpu)
-
-    def describe(self) -> dict[str, tuple[float, float]]:
-        """Return the total of each kind, and how much of it is free."""
-        return {
-            kind: (total / _PARTS, self._free[kind] / _PARTS) for kind, total in self.totals.items()
-        }
 
 
 def describe_shortage(need: Mapping[str, float], amounts: Mapping[str, float], suffix: str) -> str:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -40,9 +41,7 @@ from hesrpt.policies.calibration_kernel import (
     weigh_size,
 )
 
-
-def _no_numbers() -> FloatArray:
-    return np.zeros(0)
+_no_numbers = partial(np.zeros, 0)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
-from contextlib import closing
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,7 +17,7 @@ from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import JobState
 from hesrpt.pool.job_results import Errors, ResultStream, wait_async
 from hesrpt.reports.job_views import view_job
-from hesrpt.scheduler.driver import Driver, Lease, Watch
+from hesrpt.scheduler.driver import Lease, Watch
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import check_pausable
 from hesrpt.validation import check_positive
@@ -309,7 +308,7 @@ class JobHandles:
 
     def add(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a new job."""
-        handle = self._handles[job] = Job(self._lease, job, self)
+        handle = self.get(job)
         if not job.spec.is_executor:  # the results of calls are in their futures
             self._unread[job] = handle
         return handle
@@ -352,20 +351,32 @@ class JobHandles:
         timeout: float | None,
         deadline: float | None,
     ) -> Iterator[Job[Any]]:
-        driver = self._lease.driver
-        with closing(_EndedJobs(driver, given)) as ended:
-            while ended.are_awaited:
+        driver, ended = self._lease.driver, deque[LiveJob]()
+        left = [] if given is None else list(given)  # may have been yielded since
+        with driver.condition:
+            driver.followers.add(ended.append)
+            ended.extend(driver.jobs.values() if given is None else given)
+        try:
+            while left or (given is None and (left := self._list_unyielded())):
                 remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                if not driver.wait(ended.has_news, remaining):
-                    awaited = len(ended.awaited)
-                    count = "1 job has" if awaited == 1 else f"{awaited} jobs have"
-                    raise TimeoutError(f"{count} not ended after {timeout:g} s")
-                for job in sorted(ended.take(), key=lambda job: job.ended or 0.0):
-                    if given is not None:
-                        yield given[job]
-                    elif job.has_ended and not job.is_yielded:  # or yielded elsewhere
+                if not driver.wait(lambda: bool(ended), remaining):
+                    raise TimeoutError(f"{_count_active(left)} not ended after {timeout:g} s")
+                jobs = {ended.popleft(): None for _ in range(len(ended))}
+                for job in sorted(jobs, key=lambda job: job.ended or 0.0):
+                    if not job.has_ended:
+                        continue  # or it was retried
+                    if given is not None and job in given:
+                        yield given.pop(job)
+                    elif given is None and not job.is_yielded:  # or yielded elsewhere
                         job.is_yielded = True
                         yield self._take(job)  # which is not held here after that
+                while left and (left[-1].is_yielded if given is None else left[-1] not in given):
+                    left.pop()
+        finally:
+            driver.followers.discard(ended.append)
+
+    def _list_unyielded(self) -> list[LiveJob]:
+        return [job for job in list(self._lease.driver.jobs.values()) if not job.is_yielded]
 
     def _take(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a job, and forget it."""
@@ -380,60 +391,9 @@ class JobHandles:
         return handle._live
 
 
-class _EndedJobs:
-    """Collects jobs as they end, without looking at all jobs each time.
-
-    Without given jobs, these are all that nobody has yielded, including those that are added or
-    retried meanwhile.
-    """
-
-    def __init__(self, driver: Driver, given: Iterable[LiveJob] | None) -> None:
-        self._driver, self._takes_all = driver, given is None
-        self._ended: deque[LiveJob] = deque()  # may have been retried since
-        self._known = (0, 0)  # how many jobs had been added and retried
-        self.awaited: dict[LiveJob, Watch] = {}
-        self._add(given or ())
-
-    @property
-    def are_awaited(self) -> bool:
-        """Whether there are jobs that have not been taken."""
-        self._find_others()
-        return bool(self.awaited)
-
-    def has_news(self) -> bool:
-        """Return whether a job has ended, or there are others."""
-        return bool(self._ended) or (self._takes_all and self._known != self._driver.count_jobs())
-
-    def take(self) -> Iterator[LiveJob]:
-        """Yield the jobs that have ended since the last time."""
-        self._find_others()
-        while self._ended:
-            job = self._ended.popleft()
-            if (watch := self.awaited.pop(job, None)) is not None:
-                self._driver.unwatch(watch)
-                if job.has_ended:
-                    yield job
-                else:  # it was retried
-                    self._add((job,))
-
-    def _find_others(self) -> None:
-        """Await jobs that were added or retried since the last time."""
-        if self._takes_all and self._known != (count := self._driver.count_jobs()):
-            self._known = count
-            self._add(job for job in list(self._driver.jobs.values()) if not job.is_yielded)
-
-    def _add(self, jobs: Iterable[LiveJob]) -> None:
-        for job in jobs:
-            if job not in self.awaited:
-                wake = partial(self._ended.append, job)
-                watch = self.awaited[job] = Watch(job, partial(getattr, job, "has_ended"), wake)
-                if not self._driver.watch(watch) and job.has_ended:  # else the scheduler has failed
-                    wake()
-
-    def close(self) -> None:
-        """Await no more jobs."""
-        for watch in self.awaited.values():
-            self._driver.unwatch(watch)
+def _count_active(jobs: Iterable[LiveJob]) -> str:
+    count = sum(not job.has_ended for job in jobs)
+    return "1 job has" if count == 1 else f"{count} jobs have"
 
 
 class EndCheck:

@@ -10,15 +10,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import length_hint
 from pickle import UnpicklingError
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    Self,
-    TypeAlias,
-    TypeVar,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 import cloudpickle
 
@@ -336,15 +328,9 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
             yield result
 
     def collect(self) -> list[V_co]:
-        """Return all results that are left, as ``list`` would, but more quickly."""
-        results: list[V_co] = []
+        """Return all results that are left, read in larger chunks."""
         self._max_chunk = _MAX_COLLECTED
-        while True:
-            results.extend(self._ready)
-            try:
-                results.append(next(self))
-            except StopIteration:
-                return results
+        return list(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -391,9 +377,8 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 self._end()
                 self._raise_error_of_job()
                 return True
-            problems = {
-                item: self._explain(item) for item in self._job.completions.list_undone(items)
-            }
+            undone = self._job.completions.list_undone(items)
+            problems = dict(zip(undone, map(self._explain, undone), strict=True))
             done = [item for item in items if item not in problems] if problems else items
             try:
                 self._reader.prepare(done)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
 from hesrpt.decisions.core import Core
@@ -49,82 +48,6 @@ from hesrpt.storage.journal_entries import Changes, JobRecord
 from hesrpt.storage.state_directory import require_posix
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
-
-# --- everything that a pool needs before its first job --------------------------------------------
-
-
-@contextmanager
-def open_driver(
-    policy: PolicyLike,
-    engine: str | Engine,
-    engine_options: Mapping[str, Any],
-    *,
-    servers: int | None,
-    state: str | Path | None,
-    resume: bool,
-    learned: str | Path | None,
-    on_change: OnChange,
-) -> Iterator[Driver]:
-    """Create the driver of a new run, or of one to continue; whoever calls this starts it.
-
-    If the ``with`` block raises an error, the engine and the journal are closed.
-    """
-    if servers is not None:
-        servers = check_whole_number("servers", servers, minimum=1)
-    if resume and state is None:
-        raise InputError("resume=True needs state=, the directory of the run to continue")
-    get_malleable_policy(policy)  # refuses an invalid policy before anything is created
-    runs = [] if learned is None else read_learned_runs(Path(learned))
-    journal = None
-    with ExitStack() as on_error:
-        if state is not None and resume:
-            journal = Journal.resume(state)
-            on_error.callback(journal.close)
-            if engine == "local":
-                if servers is None:
-                    servers = journal.get_value("servers")
-                if engine_options.get("resources") is None:
-                    recorded = journal.get_value("resources", {}, parse=json.loads)
-                    engine_options = {**engine_options, "resources": recorded}
-        running_engine = create_engine(engine, servers, engine_options)
-        on_error.callback(running_engine.close)
-        resources = running_engine.resource_totals()
-        core = Core(
-            running_engine.capacity(),
-            policy,
-            running_engine.batch_seconds,
-            resources,
-            running_engine.max_batch,
-        )
-        if journal is not None:
-            _record_resume(journal, core)
-        elif state is not None:
-            journal = Journal.create(state, core.servers, core.allocator.policy.name)
-            on_error.callback(journal.close)
-        if journal is not None:
-            journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
-            running_engine.claim(journal.directory)
-            runs = _choose_learned_runs(journal, runs)
-        yield Driver(core, running_engine, journal, KindMemory(runs), on_change)
-        on_error.pop_all()
-
-
-def _record_resume(journal: Journal, core: Core) -> None:
-    """Record the servers and the policy with which a run goes on."""
-    policy = core.allocator.policy.name
-    values: dict[str, float | str] = {"servers": core.servers, "policy": policy}
-    if journal.get_value("policy", policy) != policy:
-        values["policy_changed"] = 1
-    journal.write(Changes(values=values))
-
-
-def _choose_learned_runs(journal: Journal, others: list[LearnedRun]) -> list[LearnedRun]:
-    """Return what the journal's own runs have taught; if that is nothing, record the others."""
-    if own := journal.read_learned_runs():
-        return own
-    journal.write(Changes(learned_runs=others))
-    return others
-
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
 
@@ -190,23 +113,45 @@ class Pool:
         if on_change not in get_args(OnChange):
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
-        with open_driver(
-            policy,
-            engine,
-            engine_options,
-            servers=servers,
-            state=state,
-            resume=resume,
-            learned=learned,
-            on_change=on_change,
-        ) as driver:
-            self._driver = driver
-            if retention is not None:
-                if driver.journal is None:
-                    raise InputError("retention= needs state=, the directory to remove jobs from")
-                driver.keep_only(retention)
-            self._handles = JobHandles(Lease(driver))
-            driver.start()  # from now on, it adds jobs that other processes submit
+        if servers is not None:
+            servers = check_whole_number("servers", servers, minimum=1)
+        if resume and state is None:
+            raise InputError("resume=True needs state=, the directory of the run to continue")
+        if retention is not None and state is None:
+            raise InputError("retention= needs state=, the directory to remove jobs from")
+        policy = get_malleable_policy(policy)  # refuses an invalid one before anything is created
+        runs = [] if learned is None else read_learned_runs(Path(learned))
+        journal = None
+        with ExitStack() as on_error:
+            if state is not None and resume:
+                journal = Journal.resume(state)
+                on_error.callback(journal.close)
+                if engine == "local":
+                    if servers is None:
+                        servers = journal.get_value("servers")
+                    if engine_options.get("resources") is None:
+                        recorded = journal.get_value("resources", {}, parse=json.loads)
+                        engine_options["resources"] = recorded
+            running = create_engine(engine, servers, engine_options)
+            on_error.callback(running.close)
+            resources = running.resource_totals()
+            core = Core(
+                running.capacity(), policy, running.batch_seconds, resources, running.max_batch
+            )
+            if journal is not None:
+                _record_resume(journal, core)
+            elif state is not None:
+                journal = Journal.create(state, core.servers, policy.name)
+                on_error.callback(journal.close)
+            if journal is not None:
+                journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
+                running.claim(journal.directory)
+                runs = _choose_learned_runs(journal, runs)
+            memory = KindMemory(runs)
+            self._driver = Driver(core, running, journal, memory, on_change, retention)
+            self._handles = JobHandles(Lease(self._driver))
+            self._driver.start()  # from now on, it adds jobs that other processes submit
+            on_error.pop_all()
 
     # --- adding jobs --------------------------------------------------------------------------
 
@@ -619,18 +564,13 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         if self._driver.was_forked:
             return  # the pool belongs to the parent process
         try:
             if kind is None:
                 self._shut_down_and_wait()
-                while not self.stop_taking_requests():
+                while not self._driver.stop_taking_requests():
                     time.sleep(_PAUSE_SECONDS)
                     self._shut_down_and_wait()
         finally:
@@ -665,3 +605,20 @@ def _list_names(after: object) -> object:
     if isinstance(after, Iterable) and not isinstance(after, str):
         return [job.name if isinstance(job, Job) else job for job in after]
     return after
+
+
+def _record_resume(journal: Journal, core: Core) -> None:
+    """Record the servers and the policy with which a run goes on."""
+    policy = core.allocator.policy.name
+    values: dict[str, float | str] = {"servers": core.servers, "policy": policy}
+    if journal.get_value("policy", policy) != policy:
+        values["policy_changed"] = 1
+    journal.write(Changes(values=values))
+
+
+def _choose_learned_runs(journal: Journal, others: list[LearnedRun]) -> list[LearnedRun]:
+    """Return what the journal's own runs have taught; if that is nothing, record the others."""
+    if own := journal.read_learned_runs():
+        return own
+    journal.write(Changes(learned_runs=others))
+    return others

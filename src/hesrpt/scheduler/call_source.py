@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -21,13 +23,14 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES
 from hesrpt.jobs.text import add_source_lines
 from hesrpt.pickling import Pickled
-from hesrpt.scheduler.callback_thread import CallbackThread
 from hesrpt.scheduler.calls import Call, CallEnd, Caller
-from hesrpt.scheduler.source import SourceListener
-from hesrpt.storage.earlier_items import EarlierItems, Matches, create_keys
+from hesrpt.scheduler.source import Source, SourceListener
+from hesrpt.storage.earlier_items import create_keys
 from hesrpt.storage.logs import LogPaths
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger("hesrpt")
 
 
 class LostCallError(JobError, BrokenProcessPool):
@@ -64,20 +67,63 @@ class CallFuture(Future[T]):
             )
 
 
-class FutureResolver(CallbackThread):
-    """A thread that finishes futures. Their callbacks must not block the scheduler's thread."""
+class CallbackThread:
+    """Makes calls one after another; the scheduler's thread must not wait for them.
 
-    def __init__(self) -> None:
-        super().__init__("hesrpt-futures", "a callback of a future")
+    They are callbacks of users, which may take long, raise anything, and call us again.
+    """
 
-    def put(self, step: Callable[[], object]) -> None:
-        """Let the thread finish a future, unless somebody else has."""
-        super().put(partial(_finish, step))
+    def __init__(self, name: str, subject: str) -> None:
+        self._subject = subject  # what the calls are, as errors name it
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._starting = threading.Lock()
 
+    def start(self) -> None:
+        """Start the thread, unless it has been started."""
+        with self._starting:
+            if self._thread.ident is None:
+                self._thread.start()
 
-def _finish(step: Callable[[], object]) -> None:
-    with suppress(InvalidStateError):
-        step()
+    def put(self, call: Callable[[], object]) -> None:
+        """Let the thread make a call."""
+        self._calls.put(call)
+
+    def stop(self) -> None:
+        """Let the thread end once it has made all calls."""
+        self._calls.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended; a callback in this very thread need not wait."""
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def wait_until_idle(self) -> None:
+        """Wait until all calls have been made that were put before; not in the thread itself."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            is_idle = threading.Event()
+            self._calls.put(is_idle.set)
+            while not is_idle.wait(0.1) and self._thread.is_alive():
+                pass  # it may have been stopped before the call
+
+    def call_now(self, call: Callable[[], object]) -> None:
+        """Make a call in the present thread; log what it raises."""
+        try:
+            call()
+        except Exception as error:
+            self._log(error)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # callbacks may raise anything
+                self._log(error)
+            del call  # it may hold a large result
+
+    def _log(self, error: BaseException) -> None:
+        name = type(error).__name__
+        _LOG.error("hesrpt: %s ended with %s", self._subject, name, exc_info=error)
 
 
 @dataclass(eq=False)
@@ -86,7 +132,7 @@ class _SubmittedCall:
     packed: Any
 
 
-class CallSource:
+class CallSource(Source):
     """Calls as items; a call gets its item number when it is started."""
 
     delivers_results = True
@@ -101,9 +147,10 @@ class CallSource:
         self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled before it started
         self.started_count = 0
         self.listener: SourceListener | None = None
-        self.is_shut_down = self.is_closed = self.cancels_waiting = False
+        self.is_shut_down = self.cancels_waiting = False
         self.broken: str | None = None  # why no call can be made: the initializer has failed
-        self.resolver = FutureResolver()
+        # Callbacks of futures must not block the scheduler's thread.
+        self.resolver = CallbackThread("hesrpt-futures", "a callback of a future")
 
     # --- called by users of the executor --------------------------------------------------------
 
@@ -149,17 +196,10 @@ class CallSource:
     def _cancel_waiting(self) -> int:
         with self.lock:
             while self.waiting:
-                self.resolver.put(partial(_cancel, self.waiting.popleft().future))
+                self._finish_later(_cancel, self.waiting.popleft().future)
             return self.started_count
 
     # --- called by the driver -------------------------------------------------------------------
-
-    def resume(self, earlier: EarlierItems, run: int) -> Matches:
-        """Never called: the calls of an executor are always new."""
-        return Matches()
-
-    def describe_value(self, item: int) -> str:
-        return ""  # the error says enough, and nobody looks for calls
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(repeat(bytes(FINGERPRINT_BYTES)), 0, items)  # nobody looks for calls
@@ -200,14 +240,11 @@ class CallSource:
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         for item, result in zip(items, results, strict=True):
             if (call := self.running.pop(item, None)) is not None:
-                self.resolver.put(partial(self._resolve, call.future, result))
+                self._finish_later(self._resolve, call.future, result)
 
     def drop_item(self, item: int, error: str) -> None:
         if (call := self.running.pop(item, None)) is not None:
-            self.resolver.put(partial(call.future.set_exception, LostCallError(error)))
-
-    def retry_items(self) -> None:
-        """Never called: calls are not retried."""
+            self._finish_later(call.future.set_exception, LostCallError(error))
 
     def close(self, reason: str = "the job has ended") -> None:
         with self.lock:
@@ -224,8 +261,11 @@ class CallSource:
                 ended += [call for call in waiting if call is not None]
             self._cancel_waiting()
         for call in ended:
-            self.resolver.put(partial(call.future.set_exception, error))
+            self._finish_later(call.future.set_exception, error)
         self.resolver.stop()
+
+    def _finish_later(self, finish: Callable[..., object], *args: Any) -> None:
+        self.resolver.put(partial(_finish, finish, *args))
 
     # --- called by the thread that finishes futures ---------------------------------------------
 
@@ -260,6 +300,11 @@ class CallSource:
             self.broken = self.broken or problem
             if self.listener is not None:
                 self.listener.report_failure(problem)
+
+
+def _finish(finish: Callable[..., object], *args: Any) -> None:
+    with suppress(InvalidStateError):  # somebody else has finished the future
+        finish(*args)
 
 
 def _cancel(future: Future[Any]) -> None:

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import chain, repeat
 from math import inf
 from multiprocessing.util import Finalize
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
@@ -64,7 +64,6 @@ from hesrpt.jobs.job_end import REQUESTED, STOPPED, JobEnd, describe_end
 from hesrpt.jobs.job_spec import (
     PLAIN_GROUP,
     Group,
-    HookCall,
     JobSpec,
     explain_useless_retry,
     read_groups,
@@ -73,8 +72,7 @@ from hesrpt.jobs.job_spec import (
 )
 from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.policies import Calibration
-from hesrpt.scheduler.call_source import CallSource
-from hesrpt.scheduler.callback_thread import CallbackThread
+from hesrpt.scheduler.call_source import CallbackThread, CallSource
 from hesrpt.scheduler.decision_log import WaitingWarner, open_log
 from hesrpt.scheduler.job_registry import JobRegistry, OnChange, explain_impossible
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming, LiveJob
@@ -129,6 +127,8 @@ _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 
 _LOG = logging.getLogger("hesrpt")
 
+T = TypeVar("T")
+
 #: What another thread sends to the driver's: a call that returns events for the core.
 Message: TypeAlias = Callable[[], Sequence[Event]]
 
@@ -178,6 +178,10 @@ class _Question:
     request: Request
     answer: Answer | None = None
 
+    def is_kept(self) -> bool:
+        """Return whether it is answered, or in the journal."""
+        return self.answer is not None or self.request.number > 0
+
 
 class _PendingEnd(NamedTuple):
     """When and how a job has ended, before others see it."""
@@ -197,6 +201,7 @@ class Driver:
         journal: Journal | None = None,
         memory: KindMemory | None = None,
         on_change: OnChange = "error",
+        retention: Retention | None = None,
     ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
         self.condition = threading.Condition()  # guards the core and all jobs
@@ -208,7 +213,7 @@ class Driver:
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
         self._is_closing = self._is_draining = self._has_stopped_jobs = False
-        self._starts_items = True  # False: running items end, and no others start
+        self.starts_items = True  # False: running items end, and no others start
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
 
@@ -220,20 +225,24 @@ class Driver:
         self._client_jobs: list[ClientJobs] = []
         self._questions: list[_Question] = []
         self._watches: dict[LiveJob, set[Watch]] = {}
-        self._added = self._retries = 0  # how many jobs were added, and went on after their ends
+        self.followers: set[Callable[[LiveJob], object]] = set()  # are told which jobs have ended
 
         # When to do what.
-        self._write_seconds = 0.0  # how long to wait after a write before the next one
+        # How long to wait after a write before outcomes are written again, and shown. Items start
+        # without waiting for that. If the scheduler is killed, those not written run again.
+        self.write_seconds = 0.0
         self._written_at = self._gathered_until = -inf
         self._next_poll = self._next_progress = self._learned_at = 0.0
         self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
         self._look_at: float | None = None  # when to look because somebody asks for it
         self._wakes_at = inf  # when the next step begins if nothing happens
-        self._pruner: Pruner | None = None
-        self._warner = WaitingWarner()
+        self._pruner: Pruner | None = None  # removes old jobs from the journal
+        if journal is not None and retention is not None:
+            self._pruner = Pruner(journal, retention, self._release_jobs)
+        self.warner = WaitingWarner()
 
         # What the core has decided, and has yet to happen.
-        self._hooks = RunHooks(journal, self.jobs, self._record_hook)
+        self._hooks = RunHooks(journal, self.jobs, lambda call: self._changes.hooks.append(call))
         self._hooks_to_call: dict[LiveJob, list[CallHook]] = {}  # of jobs that are about to end
         self._finishing: dict[LiveJob, Finish] = {}  # whose stopped items are not gone yet
         # The attempts that failed in this step, until the core has decided which items to give up.
@@ -275,25 +284,6 @@ class Driver:
             core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
         self._calibration = core.allocator.calibrator.calibration  # the one in the journal
         self._record_servers(core.servers)
-
-    # --- before the start -----------------------------------------------------------------------
-
-    def keep_only(self, retention: Retention) -> None:
-        """Remove old jobs from the journal."""
-        assert self.journal is not None
-        self._pruner = Pruner(self.journal, retention, self._release_jobs)
-
-    def write_less_often(self, seconds: float) -> None:
-        """Write outcomes to the journal, and show them, only this many seconds after a write.
-
-        Items start without waiting for that. If the scheduler is killed, items whose outcomes are
-        not written yet run again.
-        """
-        self._write_seconds = seconds
-
-    def expect_pauses(self) -> None:
-        """Do not warn if all jobs are paused: somebody looks after them."""
-        self._warner.warns_of_pauses = False
 
     def start(self) -> None:
         """Start the thread. It ends with its lease, or with the interpreter."""
@@ -388,7 +378,8 @@ class Driver:
             for job in jobs:
                 job.items = job.spec.items if job.items is None else job.items
                 self.jobs[job.name] = job
-                self._added += 1
+                if job.has_ended:  # in an earlier run
+                    self._tell_followers(job)
 
     # --- steering jobs and groups ---------------------------------------------------------------
 
@@ -426,7 +417,6 @@ class Driver:
         with self.condition:
             self.check_open()
             job.check_retriable()
-            self._retries += 1
             job.is_to_be_retried = True
             job.completions.remove_failed(job.failures)  # streams that start now wait for them
             job.reopen()
@@ -447,7 +437,7 @@ class Driver:
                 left = [each for each in self._questions if each in questions]
                 self._questions = [each for each in self._questions if each not in left]
             # A step that has taken them ends soon, and writes those to the journal that take long.
-            if left or not self.wait(lambda: all(map(_is_kept, questions)), timeout):
+            if left or not self.wait(lambda: all(map(_Question.is_kept, questions)), timeout):
                 raise BusyError("the scheduler is busy; try again in a moment")
         return [each.answer for each in questions]
 
@@ -513,10 +503,6 @@ class Driver:
                 if not others:
                     del self._watches[watch.job]
 
-    def count_jobs(self) -> tuple[int, int]:
-        """Return how many jobs have ever been added, and how often ended ones were retried."""
-        return self._added, self._retries
-
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
         self.check_process()
@@ -550,11 +536,6 @@ class Driver:
         return self.engine.now() - self._started
 
     # --- the end, and failures ------------------------------------------------------------------
-
-    def start_nothing_more(self) -> None:
-        """Let running items end, but start no others; nothing of this is recorded."""
-        with self.condition:
-            self._starts_items = False
 
     def drain(self) -> None:
         """Let the thread end once all calls submitted to executors have ended; stop other jobs.
@@ -681,7 +662,12 @@ class Driver:
                 job.source.close()
                 if not job.has_ended:
                     job.ended, job.end, job.servers = self.now, STOPPED, 0
+                    self._tell_followers(job)
             self._wake_all()
+
+    def _tell_followers(self, job: LiveJob) -> None:
+        for tell in list(self.followers):
+            tell(job)
 
     def _wake_all(self) -> None:
         """Wake whoever waits for anything; the caller holds the condition."""
@@ -706,7 +692,7 @@ class Driver:
             # at once is not worth waiting for.
             self._gathered_until = now + _GATHER_PAUSE_SECONDS
             time.sleep(_GATHER_SECONDS)
-        messages = [self._messages.popleft() for _ in range(len(self._messages))]
+        messages = _take_all(self._messages)
         arrived = self._record_arrivals()
         questions, requests = list[Request](), list[Request]()
         if self._takes_requests and self._is_time_to_look(bool(arrived)):
@@ -745,7 +731,7 @@ class Driver:
         # Short items may be written with those that follow, unless somebody waits for one of them.
         has_only_items = self._changes.are_only_finished_items and not self._is_urgent
         can_wait = has_only_items and not self._ends and not self._matched
-        return self._written_at + max(_WRITE_PAUSE_SECONDS * can_wait, self._write_seconds)
+        return self._written_at + max(_WRITE_PAUSE_SECONDS * can_wait, self.write_seconds)
 
     def _has_to_write(self) -> bool:
         return self._has_unwritten and self.engine.now() >= self._find_writing_time()
@@ -763,7 +749,8 @@ class Driver:
         now = self.now
         events = list(map(self._handle_outcome, outcomes, repeat(now)))
         for job in arrived:
-            self._matched.append((job, job.matches))
+            if job.matches.done:
+                self._matched.append((job, job.matches))
             events += self._open(job)
         for message in messages:
             events += message()
@@ -784,13 +771,13 @@ class Driver:
                 commands += self._carry_out(self.core.apply(*changes))
         if self._cancels:
             self._answer_cancels()
-        if self._starts_items:
+        if self.starts_items:
             commands += self._carry_out(self.core.decide(self.now))
         if log is not None:
             log.write(events, commands, self.jobs, self.now)
         if self._failed_attempts:
             self._record_failed_attempts(self.now)
-        self._warner.warn(self.core, self.engine.now())
+        self.warner.warn(self.core, self.engine.now())
         if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
         self._record_held()
@@ -803,7 +790,7 @@ class Driver:
 
     def _record_arrivals(self) -> list[LiveJob]:
         """Write the jobs that arrive to the journal, before any of them starts."""
-        jobs = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
+        jobs = _take_all(self._arrivals)
         if jobs:
             with self.condition:
                 self._record_jobs(jobs)
@@ -1118,7 +1105,6 @@ class Driver:
 
     def _reopen(self, job: LiveJob, now: float) -> None:
         """Continue a job that has failed items, or has ended."""
-        self._retries += 1
         self._record_failed_attempts(now)  # before the next round begins
         job.source.retry_items()
         job.completions.remove_failed(job.failures)
@@ -1164,7 +1150,6 @@ class Driver:
 
     def _retry(self, job: LiveJob) -> list[Event]:
         """Return the events that let failed items run again, or a job that was cancelled go on."""
-        self._retries += 1
         is_ending = job.source.is_closed or job in self._finishing
         if self.core.can_retry(job.name) or is_ending:
             steered = JobSteered(self.now, job.name, job.spec.is_paused)
@@ -1412,10 +1397,6 @@ class Driver:
         """Record the keys and new positions of items that were done in an earlier run."""
         self._changes.moved_items += [MovedItem(job.number, *moved) for moved in matches.moved]
 
-    def _record_hook(self, call: HookCall) -> None:
-        """Record a hook that is to be called, or what became of it."""
-        self._changes.hooks.append(call)
-
     def _record_learned(self, jobs: Iterable[LiveJob] | None = None) -> None:
         """Record what jobs have taught; by default, those of which items were done since."""
         if jobs is None:
@@ -1508,6 +1489,7 @@ class Driver:
             if not job.is_to_be_retried:
                 changed.add(job)
                 job.ended, job.end, job.servers = ended, end, 0
+                self._tell_followers(job)
         for question, answer in self._answered:
             question.answer = answer
         self._outcomes, self._matched, self._answered = [], [], []
@@ -1565,8 +1547,9 @@ class Driver:
         self.holdings = [each for each in self.holdings if each.job not in numbers]
 
 
-def _is_kept(question: _Question) -> bool:
-    return question.answer is not None or question.request.number > 0
+def _take_all(queue: deque[T]) -> list[T]:
+    """Return what is in a queue, to which other threads may add."""
+    return [queue.popleft() for _ in range(len(queue))]
 
 
 def _read_calibration(text: str) -> Calibration:

@@ -155,25 +155,26 @@ class JobRegistry:
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
         together = {job.name: job for job in jobs}
-        predecessors = {
-            job: [name if name in together else self._find_newest(name, job) for name in after]
-            for job in jobs
-            if (after := job.spec.after)
-        }
+        predecessors: dict[LiveJob, list[str]] = {}
         found: dict[LiveJob, JobRecord] = {}
         taken: set[int] = set()
+        refused = []
         for job in jobs:
-            record = self._find_record(job, taken)
-            if record is not None:
+            if after := job.spec.after:
+                predecessors[job] = [
+                    name if name in together else self._find_newest(name, job) for name in after
+                ]
+            if (record := self._find_record(job, taken)) is not None:
                 found[job] = record
                 taken.add(record.number)
-        changed = {job for job in found if found[job].fingerprint != job.fingerprint}
-        refused = [found[job].name for job in found if job in changed and found[job].done > 0]
+                if record.fingerprint != job.fingerprint and record.done > 0:
+                    refused.append(record.name)
         if refused and self._on_change == "error":
             raise ChangedJobsError(refused)
         for job in jobs:
-            if job in found:
-                self._resume(job, found[job], job in changed and self._on_change != "keep")
+            if (record := found.get(job)) is not None:
+                has_changed = record.fingerprint != job.fingerprint
+                self._resume(job, record, is_redone=has_changed and self._on_change != "keep")
             else:
                 self._add(job)
         if self._journal is not None:

@@ -41,12 +41,8 @@ class Completions:
 
     def add_done(self, items: Sequence[int]) -> None:
         """Add items that are done, once their results can be read."""
-        states, last = self.states, max(items)
-        if last >= len(states):
-            states.extend(bytes(last + 1 - len(states)))
         for item in items:
-            if states[item] != DONE:
-                states[item] = DONE
+            if self._set_state(item, DONE):
                 self.order.append(item)
 
     def add_failed(self, item: int) -> None:

@@ -13,7 +13,7 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.fingerprints import fingerprint_item
 from hesrpt.jobs.text import describe_value
 from hesrpt.pickling import Pickled, load_harmless
-from hesrpt.scheduler.source import SourceListener
+from hesrpt.scheduler.source import Source, SourceListener
 from hesrpt.storage.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.storage.logs import LogPaths
 
@@ -36,15 +36,13 @@ class ReadAhead(NamedTuple):
     maximum: int  # for items that take up little memory
 
 
-class PythonSource:
+class PythonSource(Source):
     """A function and an iterable of its arguments, read while the job runs.
 
     A thread reads the iterable, which may be slow, and stays only a few items ahead of the servers.
     So a million arguments are never in memory at once. The thread also finds the items that were
     done in an earlier run; those of a list are found before it starts.
     """
-
-    delivers_results = False
 
     def __init__(
         self,
@@ -61,7 +59,8 @@ class PythonSource:
         self.pack_argument, self.read_ahead = pack_argument, read_ahead
         self.timeout, self.keep_results = timeout, keep_results
         self.has_journal = has_journal
-        self.earlier, self.run = EarlierItems(), 0
+        self.earlier: EarlierItems | None = None  # not found yet
+        self.run = 0
         self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
         self.unfinished: dict[int, Any] = {}  # arguments as the engine needs them
         self.unfinished_bytes = 0  # that these take up in memory
@@ -71,7 +70,6 @@ class PythonSource:
         self.count = 0  # how many items were read, those done before included
         self.is_waiting = False  # whether the thread waits for room
         self.changed = threading.Condition()
-        self.is_closed = False
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         self.run = run
@@ -107,15 +105,19 @@ class PythonSource:
             if not is_open:
                 return
             count = self.count
-            listener.report_end(lambda: count, self.earlier.list_unmatched())
-        self.earlier = EarlierItems()
+            removed = () if self.earlier is None else self.earlier.list_unmatched()
+            listener.report_end(lambda: count, removed)
+        self.earlier = None
 
     def _read_one_by_one(self, listener: SourceListener) -> bool:
         """Read an iterable; return False if nobody wants its items any more."""
         startable = 0
         for argument in self.arguments:
             fingerprint = fingerprint_item(argument) if self.has_journal else b""
-            if (match := self.earlier.match(fingerprint, self.count)) is not None:
+            match = None
+            if self.earlier is not None:
+                match = self.earlier.match(fingerprint, self.count)
+            if match is not None:
                 listener.report_match(match, self.count)
             else:
                 if self.has_journal:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Protocol
 
 from hesrpt.engines.engine import CommandTask, Task
 from hesrpt.errors import InputError
@@ -86,16 +85,20 @@ class SourceListener:
             self._on_news()
 
 
-class Source(Protocol):
-    """Creates the tasks of a job as its items are started."""
+class Source:
+    """Creates the tasks of a job as its items are started.
+
+    By default, all items are known from the start, and nothing of them is to be released.
+    """
 
     #: Whether the source itself delivers the results, so that nobody else has to store them.
-    delivers_results: bool
+    delivers_results = False
     #: Whether everything was released.
-    is_closed: bool
+    is_closed = False
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         """Find items that were done in earlier runs; those read later are reported then."""
+        return Matches()
 
     def open(self, listener: SourceListener) -> None:
         """Start reading items."""
@@ -104,12 +107,15 @@ class Source(Protocol):
         self, items: Sequence[int], servers: int, logs: LogPaths | None
     ) -> Mapping[int, Task]:
         """Return the tasks of items that start together, by item."""
+        raise NotImplementedError
 
     def describe_value(self, item: int) -> str:
         """Return an item that is not done as a short text; an empty one if that is not known."""
+        return ""
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         """Return what identifies items in the journal, while they are not done."""
+        raise NotImplementedError
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Release items that are done: no task will be created for them again."""
@@ -122,21 +128,20 @@ class Source(Protocol):
 
     def close(self, reason: str = "the job has ended") -> None:
         """Release everything: no task will be created again, and no item can be retried."""
+        self.is_closed = True
 
 
 # --- commands: each item fills in the placeholders of its template --------------------------------
 
 
-class CommandSource:
+class CommandSource(Source):
     """A command for each item, or one command on all servers of the job."""
-
-    delivers_results = False
 
     def __init__(
         self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
     ) -> None:
         self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
-        self.run, self.is_closed = 0, False
+        self.run = 0
 
     @cached_property
     def fingerprints(self) -> Sequence[bytes]:
@@ -146,9 +151,6 @@ class CommandSource:
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         self.run = run
         return earlier.match_all(self.fingerprints)
-
-    def open(self, listener: SourceListener) -> None:
-        """Do nothing: all items are known from the start."""
 
     def create_tasks(
         self, items: Sequence[int], servers: int, logs: LogPaths | None
@@ -182,15 +184,3 @@ class CommandSource:
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
-
-    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
-        """Do nothing: the template holds all items."""
-
-    def drop_item(self, item: int, error: str) -> None:
-        """Do nothing: the template holds all items."""
-
-    def retry_items(self) -> None:
-        """Do nothing: the template holds all items."""
-
-    def close(self, reason: str = "") -> None:
-        self.is_closed = True

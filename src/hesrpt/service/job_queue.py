@@ -64,8 +64,8 @@ class JobQueue:
         assert options.state is not None
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
-        self.driver.expect_pauses()
-        self.driver.write_less_often(_WRITE_SECONDS)
+        self.driver.warner.warns_of_pauses = False  # somebody looks after them
+        self.driver.write_seconds = _WRITE_SECONDS
         self.journal = Journal.read(self.directory)  # to read, which may take long
         self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
@@ -263,7 +263,7 @@ class JobQueue:
     def drain(self, timeout: float) -> bool:
         """Take no more jobs, and let running items end; return whether all have ended."""
         self.is_stopping = True
-        self.driver.start_nothing_more()
+        self.driver.starts_items = False
         if not self.driver.wait(lambda: self.driver.core.observed == 0, timeout):
             return False
         calls = itertools.count()
