@@ -52,12 +52,12 @@ def test_forecast_is_what_the_simulator_says(policy: str) -> None:
 
 def test_forecast_uses_what_the_policy_has_learned() -> None:
     core = Core(8, "adaptive")
-    core.allocator.calibrator.resume(Calibration(numerator=50, denominator=1000, jobs_seen=10**5))
+    core.allocator.resume_calibration(Calibration(numerator=50, denominator=1000, jobs_seen=10**5))
     sizes = [100.0, 10.0, 37.0]
     for size in sizes:
         job = JobSpec(name=str(size), items=1000, size=size, speedup=HALF)
         core.handle(JobArrived(0, job))
-    calibration = core.allocator.calibrator.calibration
+    calibration = core.allocator.calibration
     assert calibration is not None
     assert calibration.focus < 0.1
     policy = Adaptive(focus=calibration.focus)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -220,41 +220,6 @@ def grant_items(wants: Sequence[Want], available: Mapping[str, int]) -> list[int
     return granted
 
 
-# --- what the policy has learned from the jobs of a run, kept from one plan to the next ---------
-
-
-class Calibrator:
-    """Advances the calibration of a policy. It stays None for a policy that learns nothing."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._before: State | None = None  # the state of the last plan, with its calibration
-        self.calibration: Calibration | None = None  # what the policy has learned so far
-        self.known_jobs: list[int] = []  # the numbers of the jobs in that state
-
-    def advance(self, state: State) -> None:
-        """Learn from what has happened since the last plan; ``state`` has all jobs of the run."""
-        self.calibration = state.calibration = self._policy.calibrate(self._before, state)
-        self._before, self.known_jobs = state, state.jobs.tolist()
-
-    def to_json(self) -> dict[str, Any] | None:
-        """Return what a later run should know as JSON values.
-
-        The entries of jobs that have not ended are left out: when these jobs come back, they count
-        as new ones.
-        """
-        if self.calibration is None:
-            return None
-        return self.calibration.take(np.zeros(0, dtype=np.int64)).as_json()
-
-    def resume(self, calibration: Calibration) -> None:
-        """Continue from what was learned elsewhere, without the jobs that were there."""
-        self.calibration = calibration.take(np.zeros(0, dtype=np.int64))
-        self.known_jobs = []
-        self._before = _describe_jobs([], np.zeros(0), 0, 0.0)
-        self._before.calibration = self.calibration
-
-
 # --- the plan -----------------------------------------------------------------------------------
 
 # The assumed duration of an item, in seconds, before any item has finished.
@@ -280,7 +245,9 @@ class Allocator:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
         self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
-        self.calibrator = Calibrator(self.policy)
+        # What the policy has learned so far; None if it learns nothing.
+        self.calibration: Calibration | None = None
+        self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
@@ -333,7 +300,8 @@ class Allocator:
         if not self.policy.is_calibrated:
             return
         told = list(filter(has_estimate, jobs))
-        if [job.number for job in told] != self.calibrator.known_jobs:
+        before = self._learned_from
+        if [job.number for job in told] != ([] if before is None else before.jobs.tolist()):
             remaining, done = np.empty(len(told)), np.zeros(len(told))
             for place, job in enumerate(told):
                 remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
@@ -341,9 +309,16 @@ class Allocator:
                     done[place] = _measure_work_done(job, time)
                 elif job.done_count:
                     done[place] = job.done_count * self._estimate_item_seconds(job)
-            state = _describe_jobs(told, remaining, max(servers, 1), time)
+            state = describe_jobs(told, remaining, max(servers, 1), time)
             state.sizes = remaining + done
-            self.calibrator.advance(state)
+            self.calibration = state.calibration = self.policy.calibrate(before, state)
+            self._learned_from = state
+
+    def resume_calibration(self, calibration: Calibration) -> None:
+        """Continue from what was learned elsewhere, without the jobs that were there."""
+        self.calibration = calibration.without_jobs()
+        self._learned_from = describe_jobs([], np.zeros(0), 0, 0.0)
+        self._learned_from.calibration = self.calibration
 
     def order(
         self, jobs: Collection[ActiveJob], servers: int, time: float
@@ -355,8 +330,8 @@ class Allocator:
         if len(listed) <= 1:
             return listed
         works = [self.estimate_remaining(job, time) - job.waited_work for job in listed]
-        state = _describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
-        state.calibration = self.calibrator.calibration
+        state = describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
+        state.calibration = self.calibration
         policy = self._bind_policy(state)
         order = policy.order(state)
         if order is None:
@@ -472,8 +447,9 @@ class Allocator:
         """
         usable = [place for place, one in enumerate(most) if one]
         asked = [jobs[place] for place in usable]
-        state = _describe_jobs(asked, remaining[usable], servers, time, _ON_ONE_SERVER)
-        state.calibration = self.calibrator.calibration
+        speedups = [_ON_ONE_SERVER] * len(asked)
+        state = describe_jobs(asked, remaining[usable], servers, time, speedups)
+        state.calibration = self.calibration
         order = self._bind_policy(state).order(state)
         assert order is not None, "ranked policies have an order if jobs share a speedup"
         served = [0] * len(jobs)
@@ -500,7 +476,7 @@ class Allocator:
         if servers == 0:
             return np.zeros(len(places), dtype=np.int64)
         asked = [jobs[place] for place in places.tolist()]
-        state = _describe_jobs(asked, remaining[places], servers, time)
+        state = describe_jobs(asked, remaining[places], servers, time)
         state.others = self._others * self._mean_weight
         return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
@@ -510,7 +486,7 @@ class Allocator:
         If no size is known, a policy that calibrates itself by sizes gives way to equal shares, or
         to shares in proportion to weights.
         """
-        state.calibration = self.calibrator.calibration
+        state.calibration = self.calibration
         policy = self._bind_policy(state)
         if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
             policy = replace(policy, sizes="unknown")
@@ -545,19 +521,17 @@ def has_estimate(job: ActiveJob) -> bool:
     return job.is_bag or job.is_size_known
 
 
-def _describe_jobs(
+def describe_jobs(
     jobs: list[ActiveJob],
     remaining: FloatArray,
     servers: int,
     time: float,
-    shared: Speedup | None = None,
+    speedups: Sequence[Speedup] | None = None,
 ) -> State:
-    """Return the state of these jobs as policies see it, if need be with one speedup for all."""
-    if shared is not None:
-        speedups = [shared] * len(jobs)
-    elif len(jobs) <= _MAX_EXACT_JOBS:
+    """Return the state of these jobs as policies see it, if need be with other speedups."""
+    if speedups is None and len(jobs) <= _MAX_EXACT_JOBS:
         speedups = [limit_speedup(job.speedup, job.server_limit, servers) for job in jobs]
-    else:
+    elif speedups is None:
         speedups = [job.speedup for job in jobs]
     return State(
         time=time,

@@ -18,10 +18,9 @@ import numpy as np
 
 from hesrpt.arrays import IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.allocation import Allocator, Need, limit_speedup, share_servers
+from hesrpt.decisions.allocation import Allocator, Need, describe_jobs, limit_speedup, share_servers
 from hesrpt.decisions.core import Core
 from hesrpt.policies import State
-from hesrpt.speedups import SpeedupVector
 
 # Only the first ends are predicted: those of a hundred jobs may take a policy a second.
 _MAX_ENDS = 50
@@ -55,20 +54,10 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
         sizes.append(max(core.allocator.estimate_remaining(job, time), 1e-6))
         speedups.append(limit_speedup(job.speedup, need.most, core.servers))
     allocator = Allocator(core.allocator.policy)
-    if (calibration := core.allocator.calibrator.calibration) is not None:
-        allocator.calibrator.resume(calibration)
-    state = State(
-        time=time,
-        servers=float(core.servers),
-        whole=True,
-        jobs=np.arange(len(jobs)),
-        remaining=np.array(sizes),
-        sizes=np.array(sizes),
-        arrivals=np.zeros(len(jobs)),
-        weights=np.array([job.weight for job in jobs]),
-        speedups=SpeedupVector.create(speedups),
-        others=float(len(core.jobs) - len(first)),
-    )
+    if core.allocator.calibration is not None:
+        allocator.resume_calibration(core.allocator.calibration)
+    state = describe_jobs(jobs, np.array(sizes), core.servers, time, speedups)
+    state.jobs, state.others = np.arange(len(jobs)), float(len(core.jobs) - len(first))
     return RemainingWork(
         state=state,
         names=[job.name for job in jobs],

@@ -101,6 +101,10 @@ class Calibration:
         new.height = self.height[places]
         return new
 
+    def without_jobs(self) -> Self:
+        """Keep no entries of jobs: if they come back in a later run, they count as new ones."""
+        return self.take(np.zeros(0, dtype=np.int64))
+
     def record_arrivals(self, jobs: IntArray, sizes: FloatArray, log_jobs: float) -> Self:
         """Add jobs that arrived at the same time, and choose the focus.
 

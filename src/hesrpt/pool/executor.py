@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from itertools import islice, repeat
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from hesrpt.pool.job_handle import Job
@@ -77,14 +76,10 @@ class PoolExecutor(Executor):
             self.job.wait()
             self._source.resolver.join()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         """Wait for all calls; but Ctrl-C stops them, as it does with a ``ProcessPoolExecutor``."""
-        if isinstance(error, KeyboardInterrupt) and not self._driver.was_forked:
+        is_interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if is_interrupted and not self._driver.was_forked:
             self.job.cancel()
         self.shutdown()
 

@@ -279,10 +279,10 @@ class Driver:
             self.first_start = journal.get_value("first_start", parse=float)
             known = journal.get_value("calibration", parse=_read_calibration)
             if known is not None:
-                core.allocator.calibrator.resume(known)
+                core.allocator.resume_calibration(known)
             self.groups = journal.get_value("groups", {}, parse=read_groups)
             core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
-        self._calibration = core.allocator.calibrator.calibration  # the one in the journal
+        self._calibration = core.allocator.calibration  # the one in the journal
         self._record_servers(core.servers)
 
     def start(self) -> None:
@@ -1439,10 +1439,10 @@ class Driver:
 
         The end of a job is durable then.
         """
-        calibrator = self.core.allocator.calibrator
-        if self.journal is not None and calibrator.calibration is not self._calibration:
-            self._calibration = calibrator.calibration
-            self._changes.values["calibration"] = json.dumps(calibrator.to_json())
+        learned = self.core.allocator.calibration
+        if self.journal is not None and learned is not None and learned is not self._calibration:
+            self._calibration = learned
+            self._changes.values["calibration"] = json.dumps(learned.without_jobs().as_json())
         changes, self._changes, self._is_urgent = self._changes, Changes(), False
         if self.journal is None or not changes:
             return False

@@ -319,9 +319,8 @@ def apply_group_request(group: Group, request: Request) -> tuple[Group, str]:
             text = "is paused already" if group.is_paused else "paused, with jobs that come later"
             return replace(group, is_paused=True), text
         case "resume":
-            return replace(
-                group, is_paused=False
-            ), "resumed" if group.is_paused else "was not paused"
+            text = "resumed" if group.is_paused else "was not paused"
+            return replace(group, is_paused=False), text
         case _:
             assert request.weight is not None
             return replace(group, weight=request.weight), f"now has weight {request.weight:g}"
@@ -379,9 +378,8 @@ def _describe_retry(job: LiveJob, state: JobState, related: RelatedJobs) -> str:
         others = related.successors
         verb = "waits" if len(others) == 1 else "wait"
         return f"{text}; {_list(others)} {verb} for it again" if others else text
-    if state not in ENDED and (
-        job.spec.retried or job.spec.was_reopened
-    ):  # with a job that it waited for, for example
+    # It may have been reopened with a job that it waited for, for example.
+    if state not in ENDED and (job.spec.retried or job.spec.was_reopened):
         unfinished = related.unfinished
         return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
     if state not in ENDED or state == "done":
@@ -401,7 +399,6 @@ def _describe_pause(job: LiveJob) -> str:
     if job.servers == 0:
         return "paused"
     if not job.spec.is_bag:
-        return "paused: its processes are " + (
-            "stopped" if job.spec.resize == "restart" else "suspended"
-        )
+        what = "stopped" if job.spec.resize == "restart" else "suspended"
+        return f"paused: its processes are {what}"
     return "paused; items that are running end first"

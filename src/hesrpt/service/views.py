@@ -291,7 +291,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
     """Return the servers, who holds them by which policy, and the time of the run's clock."""
     driver = queue.driver
     resources = driver.core.stock.describe()
-    learned = driver.core.allocator.calibrator.calibration
+    learned = driver.core.allocator.calibration
     calibration = None
     if learned is not None:
         calibration = ShownCalibration(
