@@ -210,7 +210,8 @@ class DaskEngine(Engine):
             self._take_released(worker),
         )
         resources = {name: each * batch.servers for name, each in self._resources.items()}
-        self.connection.send(batch, request, packed.function, packed.results, resources)
+        work = self.connection.run_batch(batch, request, packed.function, packed.results, resources)
+        self.connection.start_task(batch, work)
 
     def _take_released(self, worker: Worker) -> list[int]:
         """Return the functions that a worker has not been told to forget."""
@@ -238,7 +239,7 @@ class DaskEngine(Engine):
         is_woken = False
         capacity, endings = self.capacity(), self.ledger.endings
         for batch, items in self.ledger.take_stops().items():
-            self.connection.stop_items(batch, items)
+            self.connection.start_task(object(), self.connection.stop_items(batch, items))
         while True:
             until = min(end, self._next_deadline())
             for event in take_all(self._events, max(until - time.monotonic(), 0.0)):
@@ -295,9 +296,10 @@ class DaskEngine(Engine):
                     continue
                 batch.looked_at = now
                 if worker.free < 0 and place >= worker.usable:
-                    self.connection.stop_items(batch, [])
+                    self.connection.start_task(object(), self.connection.stop_items(batch, []))
                 elif not batch.keeps_results and len(self.ledger.list_pending(batch)) > 1:
-                    self.connection.take_report(batch)
+                    work = self.connection.take_report(batch)
+                    self.connection.start_task((batch, "report"), work)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -329,7 +331,7 @@ class DaskEngine(Engine):
     def _handle_cluster(self, seen: ClusterSeen) -> None:
         new, gone = self.table.update(seen.workers)
         for worker in new:
-            self.connection.greet(worker)
+            self.connection.start_task(worker, self.connection.greet(worker))
         for worker in gone:
             self._bury(worker)
 
