@@ -153,7 +153,7 @@ class CallReport(NamedTuple, Generic[T]):
 
 
 def call_with_log(
-    work: Callable[[], T], describe_item: Callable[[], str], log: str | Path
+    work: Callable[[], T], describe_item: Callable[[], str], log: Path
 ) -> CallReport[T]:
     """Call ``work`` like :func:`time_call`, with its output redirected to a log."""
     try:

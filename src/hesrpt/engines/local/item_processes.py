@@ -27,7 +27,7 @@ from hesrpt.engines.local.channel import (
 )
 from hesrpt.engines.local.output import (
     add_last_lines,
-    create_capture_file,
+    create_output_file,
     finish_log,
     move_output,
     open_output,
@@ -167,15 +167,9 @@ class WorkerProcess:
             os.set_blocking(self._tokens[0], False)
             fds = list(self._tokens)
             on_error.callback(close_all, fds)
-            fds.append(capture := create_capture_file())
-            for copy, fd in (
-                (_duplicate, 1),
-                (_duplicate, 2),
-                (os.dup, self._tokens[0]),
-                (os.dup, capture),
-            ):
-                fds.append(copy(fd))
-            self._capture = capture
+            self._capture = create_output_file()
+            fds.append(self._capture)
+            fds.extend(map(_duplicate, (1, 2, self._tokens[0], self._capture)))
             on_error.pop_all()
         ours.setblocking(False)
         self.channel = Channel(ours, has_fds=True)
@@ -352,7 +346,7 @@ class WorkerProcess:
             # Move what the item has printed that was running at the end to its log.
             if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
                 with contextlib.suppress(OSError):
-                    move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
+                    move_output(self._capture, logs, self.batches[-1].tasks.numbers[-1])
         return replies
 
     def describe_failure(self, report: GoneReport) -> str:
@@ -382,7 +376,7 @@ class WorkerProcess:
 
 
 def _duplicate(fd: int) -> int:
-    """Return a copy of one of our standard files, or an empty file if it is closed."""
+    """Return a copy of a file, or of an empty one if it is a standard file that is closed."""
     try:
         return os.dup(fd)
     except OSError:
