@@ -143,12 +143,12 @@ class EarlierItems:
             if len(key) == _KEYS.itemsize:
                 keys += key
                 positions.append(position)
-        columns = np.frombuffer(keys, _KEYS)
+        columns, places = np.frombuffer(keys, _KEYS), np.asarray(positions)
         # Those of equal items are sorted by their positions.
-        order = np.lexsort((positions, columns["fingerprint"]))
+        order = np.lexsort((places, columns["fingerprint"]))
         self._fingerprints = columns["fingerprint"][order]
         self._runs, self._numbers = columns["run"][order], columns["number"][order]
-        self._positions = np.asarray(positions)[order]
+        self._positions = places[order]
         self._is_matched = bytearray(len(positions))
         self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
 

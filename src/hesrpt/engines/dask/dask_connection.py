@@ -435,8 +435,7 @@ class ClusterScaling:
         self, cluster: Cluster, minimum: int | None, maximum: int | None, idle_seconds: float
     ) -> None:
         self._cluster = cluster
-        previous = getattr(cluster, "_adaptive", None)
-        self._previous = previous if getattr(previous, "state", "") == "running" else None
+        self._previous = cluster._adaptive if is_adaptive(cluster) else None
         bounds = {"minimum": minimum, "maximum": maximum}
         for name, value in bounds.items():
             if value is None and self._previous is not None:
