@@ -252,9 +252,10 @@ class DaskEngine(Engine):
         end = time.monotonic() + timeout
         outcomes: list[Outcome | FinishedItems] = []
         is_woken = False
-        capacity, endings = self.capacity(), self.ledger.endings
-        for batch, items in self.ledger.take_stops().items():
+        capacity, endings = self.capacity(), len(self.ledger.ending)
+        for batch, items in self.ledger.stops.items():
             self.connection.start_task(object(), self.connection.stop_items(batch, items))
+        self.ledger.stops.clear()
         while True:
             until = min(end, self._next_deadline())
             for event in take_all(self._events, max(until - time.monotonic(), 0.0)):
@@ -268,7 +269,7 @@ class DaskEngine(Engine):
             if self._scaling is not None:
                 self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
-            has_news = self.capacity() != capacity or self.ledger.endings < endings
+            has_news = self.capacity() != capacity or len(self.ledger.ending) < endings
             if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 

@@ -259,6 +259,15 @@ def create_shared_file(name: str) -> int:
         return os.dup(file.fileno())
 
 
+def create_output_file() -> int:
+    """Create a file without a path to which programs append, so that it can be cut meanwhile."""
+    import fcntl  # the modules that import this one work without POSIX
+
+    fd = create_shared_file("hesrpt-output")
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    return fd
+
+
 def write_shared_file(pieces: Iterable[bytes | memoryview]) -> int:
     """Write a value to a new file; return its descriptor."""
     fd = create_shared_file("hesrpt-value")

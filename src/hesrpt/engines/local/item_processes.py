@@ -20,6 +20,7 @@ from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout
 from hesrpt.engines.local.channel import (
     Channel,
     close_all,
+    create_output_file,
     duplicate_all,
     is_about_open_files,
     read_shared_file,
@@ -27,7 +28,6 @@ from hesrpt.engines.local.channel import (
 )
 from hesrpt.engines.local.output import (
     add_last_lines,
-    create_output_file,
     finish_log,
     move_output,
     open_output,
@@ -229,9 +229,8 @@ class WorkerProcess:
         os.write(self._tokens[1], batch.token * len(tasks))
         logs = None if tasks.logs is None else (tuple(tasks.logs), list(tasks.numbers))
         values = (batch.number, batch.token, function.number, batch.is_single, logs)
-        self.channel.add(("batch", *values), dump_arguments(tasks.arguments))
         self.batches.append(batch)
-        self.channel.flush()
+        self.channel.send(("batch", *values), dump_arguments(tasks.arguments))
 
     def withdraw(self) -> list[Batch]:
         """Take back the items that it has not started, and return those that were not stopped."""

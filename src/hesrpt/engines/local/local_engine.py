@@ -172,8 +172,10 @@ class LocalEngine(Engine):
             self.supervision = Supervision(self.mark)
         if self.supervision.is_broken:
             return  # until it is replaced
-        busy = [process.servers for process in self._processes if process.is_busy]
-        free, is_idle = self.servers - sum(busy), not busy
+        free, is_idle = self.servers, True
+        for process in self._processes:
+            if process.is_busy:
+                free, is_idle = free - process.servers, False
         held_back: list[CommandProcess | Batch] = []
         while self._waiting and (free >= self._waiting[0].servers or is_idle):
             next_up = self._waiting.popleft()

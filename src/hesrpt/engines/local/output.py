@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from hesrpt.engines.local.channel import create_shared_file
+from hesrpt.engines.local.channel import create_output_file
 from hesrpt.storage.logs import LogPaths, limit_log, limit_output, open_log
 
 # Of the output of an item on another node, at most this many bytes are sent back: the last ones.
@@ -47,15 +47,6 @@ def flush_output() -> None:
     except Exception:  # an item may have replaced or closed them
         with contextlib.suppress(Exception):
             sys.stderr.flush()
-
-
-def create_output_file() -> int:
-    """Create a file without a path, to which programs append, so that it can be cut meanwhile."""
-    import fcntl
-
-    fd = create_shared_file("hesrpt-output")
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-    return fd
 
 
 def move_output(captured: int, logs: LogPaths, item: int) -> None:
