@@ -628,7 +628,7 @@ class Journal:
         without_file: dict[bytes, int] = {}
         query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
         for key, position, digest, in_file in self._database.iterate(query, number):
-            if in_file and not self._files.get_path(get_result_name(number, key, digest)).exists():
+            if in_file and not self._files.has(get_result_name(number, key, digest)):
                 without_file[key] = position
             else:
                 yield key, position
@@ -711,7 +711,7 @@ class Journal:
         self._discard(number, [stored.key])
         problem = "missing" if content is None else "damaged"
         raise StateError(
-            f"{self._files.get_path(file)}: the result of item {stored.position} of job {name!r} "
+            f"{self._files.directory / file}: the result of item {stored.position} of job {name!r} "
             f"is {problem}; resume the run to do the item again"
         )
 
