@@ -234,7 +234,7 @@ def wait_for(
             poll.register(source, select.POLLIN)
     for channel in channels:
         poll.register(channel, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
-    return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}
+    return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
 
 
 # --- large values in files ------------------------------------------------------------------------

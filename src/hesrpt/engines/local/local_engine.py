@@ -328,15 +328,13 @@ class LocalEngine(Engine):
             if not stopped or worker.is_ending:
                 continue
             self._withdraw(worker)
-            # Of what is left, it runs the last item.
-            if (
-                worker.batches
-                and worker.batches[-1].tasks.numbers[-1] in worker.batches[-1].stopped
-            ):
-                if worker.may_have_results:
-                    worker.stop_by = time.monotonic() + GRACE_SECONDS
-                else:
-                    self._kill(worker)
+            last = worker.batches[-1] if worker.batches else None
+            if last is None or last.tasks.numbers[-1] not in last.stopped:
+                continue  # of what is left, it runs the last item
+            if worker.may_have_results:
+                worker.stop_by = time.monotonic() + GRACE_SECONDS
+            else:
+                self._kill(worker)
 
     def _stop_waiting_items(self, job: str, items: Sequence[int]) -> None:
         """Stop items of a batch that wait for a server."""
