@@ -58,9 +58,6 @@ class FakeEngine(Engine):
         self._running.pop((job, item), None)
         self._suspended.pop((job, item), None)
 
-    def is_stopping(self, job: str) -> bool:
-        return False  # it takes no time
-
     def suspend(self, job: str, item: int) -> None:
         number = self._running.pop((job, item), None)
         for end in self._ends:

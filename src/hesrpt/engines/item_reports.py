@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
@@ -57,7 +56,8 @@ def report_exception(error: BaseException, value: str = "") -> ErrorReport:
             is_ours = frame.tb_frame.f_code.co_filename.startswith(_ENGINES)
             frame = frame.tb_next
             frames = frame if is_ours else frames
-    details = ErrorDetails(_format(error, frames), _pickle(error), value)
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    details = ErrorDetails(_shorten(text, _MAX_TRACEBACK), _pickle(error), value)
     return ErrorReport(_summarise(error), details)
 
 
@@ -89,11 +89,6 @@ class Refusal:
         return refuse, (self.problem,)
 
 
-def dump_result(result: Any) -> bytes:
-    """Pickle what an item returned."""
-    return b"".join(dump_result_pieces(result))
-
-
 def dump_result_pieces(result: Any) -> list[bytes | memoryview]:
     """Pickle what an item returned, in pieces: large parts of it are not copied."""
     try:
@@ -104,16 +99,12 @@ def dump_result_pieces(result: Any) -> list[bytes | memoryview]:
 
 def _summarise(error: BaseException) -> str:
     """Return an exception in short, without the frames in which it was raised."""
+    text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, pickle.PicklingError):
-        return _shorten(str(error), _MAX_SUMMARY)  # it says what kind of error it is
-    if isinstance(error, SyntaxError):  # the first line of what Python prints names only the file
-        return _shorten(f"{type(error).__name__}: {error}", _MAX_SUMMARY)
-    return _shorten("".join(traceback.format_exception_only(error)).strip(), _MAX_SUMMARY)
-
-
-def _format(error: BaseException, frames: TracebackType | None) -> str:
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    return _shorten(text, _MAX_TRACEBACK)
+        text = str(error)  # it says what kind of error it is
+    elif isinstance(error, SyntaxError):  # what Python prints begins with the file
+        text = f"{type(error).__name__}: {error}"
+    return _shorten(text, _MAX_SUMMARY)
 
 
 def _shorten(text: str, limit: int) -> str:
@@ -153,7 +144,7 @@ class CallReport(NamedTuple, Generic[T]):
 
 
 def call_with_log(
-    work: Callable[[], T], describe_item: Callable[[], str], log: str | Path
+    work: Callable[[], T], describe_item: Callable[[], str], log: Path
 ) -> CallReport[T]:
     """Call ``work`` like :func:`time_call`, with its output redirected to a log."""
     try:

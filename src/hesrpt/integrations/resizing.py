@@ -11,7 +11,7 @@ completion time for several values of p and use the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -48,7 +48,10 @@ def plan_servers(work: FloatArray, setting: ResizeSetting, p: float | None = Non
     >>> plan_servers(np.array([9.0, 4.0, 1.0]), setting, p=0.01)
     array([3, 3, 3])
     """
-    return _plan(work, setting, setting.servers, p or setting.p)
+    limits = setting.servers, setting.min_servers, setting.max_servers
+    plan = np.empty(len(work), dtype=np.int64)
+    plan[np.argsort(work, kind="stable")] = _plan_by_rank(len(work), *limits, p or setting.p)
+    return plan
 
 
 def choose_resize(job: int, work: FloatArray, held: IntArray, setting: ResizeSetting) -> int | None:
@@ -150,7 +153,7 @@ def _plan_worthwhile(
     target, servers = held.copy(), setting.servers
     undecided = np.arange(len(work))
     while len(undecided):
-        plan = _plan(work[undecided], setting, servers, p)
+        plan = plan_servers(work[undecided], replace(setting, servers=servers), p)
         saved = _compute_seconds_saved(work[undecided], held[undecided], plan, setting.p)
         stays = (plan > held[undecided]) & (saved <= setting.resize_cost)
         if not stays.any():
@@ -192,13 +195,6 @@ def _choose_shrink(
     if gain <= setting.resize_cost * loss:
         return None
     return max(int(target[job]), int(held[job]) - needed)
-
-
-def _plan(work: FloatArray, setting: ResizeSetting, servers: int, p: float) -> IntArray:
-    plan = np.empty(len(work), dtype=np.int64)
-    by_rank = _plan_by_rank(len(work), servers, setting.min_servers, setting.max_servers, p)
-    plan[np.argsort(work, kind="stable")] = by_rank
-    return plan
 
 
 @lru_cache(maxsize=1 << 14)

@@ -11,7 +11,7 @@ from hesrpt.decisions.learning import ItemDurations
 from hesrpt.errors import InputError, JobError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.fingerprints import fingerprint_command
-from hesrpt.jobs.job_end import JobEnd, JobState, get_job_state
+from hesrpt.jobs.job_end import REQUESTED, JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pickling import Pickled
 from hesrpt.scheduler.source import CommandSource, Source
@@ -227,7 +227,7 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         )
         stays_ended = self.stays_ended and record.state in ("failed", "cancelled")
-        if is_unchanged or stays_ended or record.was_cancelled_on_request:
+        if is_unchanged or stays_ended or record.end == REQUESTED:
             self.ended, self.end, self.items = record.ended, record.end, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)

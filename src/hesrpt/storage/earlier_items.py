@@ -7,7 +7,7 @@ matched with one item at most.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from hesrpt.storage.logs import LogName
 
 _RUN_BYTES, _POSITION_BYTES = 4, 8
 _PLACE_BYTES = _RUN_BYTES + _POSITION_BYTES
+_KEYS = np.dtype([("run", ">u4"), ("number", ">u8"), ("fingerprint", f"S{FINGERPRINT_BYTES}")])
 
 
 class KeyPlace(NamedTuple):
@@ -62,12 +63,6 @@ def parse_key(key: bytes) -> KeyPlace:
     """
     run, position = key[:_RUN_BYTES], key[_RUN_BYTES:_PLACE_BYTES]
     return KeyPlace(int.from_bytes(run, "big"), int.from_bytes(position, "big"))
-
-
-_HALF = FINGERPRINT_BYTES // 2
-_RUN_BYTES = 4
-_POSITION_BYTES = 8
-_KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
 
 
 class Match(NamedTuple):
@@ -143,18 +138,18 @@ class EarlierItems:
     """
 
     def __init__(self, done: Iterable[tuple[bytes, int]] = ()) -> None:
-        columns = [array("Q"), array("Q"), array("I"), array("Q"), array("q")]
+        keys, positions = bytearray(), array("q")
         for key, position in done:
-            if len(key) == _KEY_BYTES:
-                run, number = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
-                first, second = key[-FINGERPRINT_BYTES:-_HALF], key[-_HALF:]
-                for column, part in zip(columns, (first, second, run, number), strict=False):
-                    column.append(int.from_bytes(part, "big"))
-                columns[-1].append(position)
-        # The two halves of each fingerprint, the rest of each key, and the position of its item.
-        _sort(columns)
-        self._first, self._second, self._runs, self._numbers, self._positions = columns
-        self._is_matched = bytearray(len(self._positions))
+            if len(key) == _KEYS.itemsize:
+                keys += key
+                positions.append(position)
+        columns, places = np.frombuffer(keys, _KEYS), np.asarray(positions)
+        # Those of equal items are sorted by their positions.
+        order = np.lexsort((places, columns["fingerprint"]))
+        self._fingerprints = columns["fingerprint"][order]
+        self._runs, self._numbers = columns["run"][order], columns["number"][order]
+        self._positions = places[order]
+        self._is_matched = bytearray(len(positions))
         self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
 
     def match(self, fingerprint: bytes, position: int) -> Match | None:
@@ -163,12 +158,9 @@ class EarlierItems:
         if found is None:
             return None
         self._is_matched[found] = True
-        return Match(
-            self._get_key(found),
-            self._positions[found] != position,
-            self._runs[found],
-            self._numbers[found],
-        )
+        run, number = int(self._runs[found]), int(self._numbers[found])
+        key = create_key(fingerprint, run, number)
+        return Match(key, bool(self._positions[found] != position), run, number)
 
     def match_all(self, fingerprints: Iterable[bytes]) -> Matches:
         """Return the results of all items of a job."""
@@ -184,23 +176,20 @@ class EarlierItems:
 
         Call it when all items have been matched.
         """
-        for number, position in enumerate(self._positions):
-            if not self._is_matched[number] and position != NO_POSITION:
-                yield self._get_key(number)
+        is_matched = np.frombuffer(self._is_matched, bool)
+        for place in np.flatnonzero(~is_matched & (self._positions != NO_POSITION)).tolist():
+            fingerprint = self._fingerprints[place : place + 1].tobytes()
+            yield create_key(fingerprint, int(self._runs[place]), int(self._numbers[place]))
 
     def _find(self, fingerprint: bytes, position: int) -> int | None:
-        if not self._positions:
+        if not self._is_matched:
             return None
-        first = int.from_bytes(fingerprint[:_HALF], "big")
-        second = int.from_bytes(fingerprint[_HALF:], "big")
-        start = bisect_left(self._first, first)
-        end = bisect_right(self._first, first, start)
         start, end = (
-            bisect(self._second, second, start, end) for bisect in (bisect_left, bisect_right)
+            int(self._fingerprints.searchsorted(fingerprint, side)) for side in ("left", "right")
         )
         if end - start > 1:
             # Among equal items, prefer the one at the same position.
-            same = bisect_left(self._positions, position, start, end)
+            same = start + int(self._positions[start:end].searchsorted(position))
             if same < end and self._positions[same] == position and not self._is_matched[same]:
                 return same
             last = self._ends.get(start, end)
@@ -210,17 +199,3 @@ class EarlierItems:
         if end == start or self._is_matched[end - 1]:
             return None
         return end - 1
-
-    def _get_key(self, number: int) -> bytes:
-        halves = (self._first[number], self._second[number])
-        fingerprint = b"".join(half.to_bytes(_HALF, "big") for half in halves)
-        return create_key(fingerprint, self._runs[number], self._numbers[number])
-
-
-def _sort(columns: list[array[int]]) -> None:
-    """Sort rows by fingerprints, and those of equal items by their positions."""
-    first, second, *_, positions = columns
-    order = np.lexsort((positions, second, first))
-    del first, second, positions
-    for number, column in enumerate(columns):  # one by one, to need little memory
-        columns[number] = array(column.typecode, np.asarray(column)[order].tobytes())

@@ -21,7 +21,7 @@ from hesrpt.errors import InputError, StateError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_end import STOPPED, JobEnd
 from hesrpt.jobs.job_spec import HookCall, HookError, JobSpec
-from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw
 from hesrpt.storage.earlier_items import KeyPlace, create_key_range, parse_key
 from hesrpt.storage.job_names import describe_names
 from hesrpt.storage.journal_database import Database, create_database, take_over, write_value
@@ -85,10 +85,6 @@ WHERE job = ? AND round = ? AND is_last = 1 ORDER BY position
 """
 
 
-def _get_power(speedup: Speedup | None) -> float | None:
-    return speedup.p if isinstance(speedup, PowerLaw) else None
-
-
 _WRITE_ITEM = """
 INSERT OR REPLACE INTO items (job, key, position, seconds, ended, digest, result)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -111,6 +107,36 @@ def _find_files(
 ) -> list[str]:
     query = f"SELECT job, key, digest FROM items WHERE result IS NULL AND {condition}"
     return [get_result_name(*row) for row in connection.execute(query, parameters)]
+
+
+def _remove_items(connection: sqlite3.Connection, job: int, keys: Iterable[bytes]) -> list[str]:
+    """Remove items of a job; return the names of the files to remove."""
+    unused: list[str] = []
+    for key in keys:
+        unused += _find_files(connection, "job = ? AND key = ?", (job, key))
+        connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (job, key))
+    return unused
+
+
+def _create_job_row(record: JobRecord) -> tuple[object, ...]:
+    return (
+        record.name,
+        record.number,
+        record.spec.to_json(),
+        record.fingerprint,
+        record.items,
+        record.size,
+        record.speedup.p if isinstance(record.speedup, PowerLaw) else None,
+        record.arrived,
+        record.ended,
+        None if record.end is None else record.end.to_json(),
+    )
+
+
+def _create_attempt_row(attempt: FailedAttempt) -> tuple[object, ...]:
+    *place, failure = attempt
+    values = failure.item, failure.attempts, failure.value, failure.error, failure.traceback
+    return (*place, *values, failure.pickled_exception)
 
 
 # --- what other processes ask of a run, until its scheduler has done it ---------------------------
@@ -142,7 +168,16 @@ class RequestTable:
     def add(self, requests: Sequence[Request]) -> tuple[list[int], bool]:
         """Add requests; return their numbers, and whether the latest scheduler took requests."""
         with self._database.transaction(durable=True) as connection:
-            numbers = _insert(connection, requests)
+            query = f"INSERT INTO requests ({_REQUEST_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+            numbers, first = [], None
+            for each in requests:
+                submission, spec = each.submission, None
+                if each.spec is not None:  # those to add jobs name the first of them
+                    submission, spec = first, each.spec.to_json()
+                row = (each.kind, each.job, submission, spec, each.weight, each.group)
+                numbers.append(connection.execute(query, row).lastrowid or 0)
+                if each.spec is not None and first is None:
+                    first = numbers[-1]
             query = "SELECT value FROM meta WHERE name = ?"
             found = connection.execute(query, (_IS_OPEN,)).fetchall()
         return numbers, found == [(1,)]
@@ -160,31 +195,26 @@ class RequestTable:
 
     def open(self) -> None:
         """Say that a scheduler takes requests from now on."""
-        self._set_open(True)
+        with self._database.transaction() as connection:
+            write_value(connection, _IS_OPEN, 1)
 
     def close(self, deferred: Collection[int] = ()) -> bool:
         """Say that the scheduler takes no more requests, unless there are any.
 
         Return whether there were none, apart from the ``deferred`` ones.
         """
-        return self._set_open(False, unless_others_than=deferred)
+        with self._database.transaction() as connection:
+            found = connection.execute("SELECT number FROM requests").fetchall()
+            if any(number not in deferred for (number,) in found):
+                return False
+            write_value(connection, _IS_OPEN, 0)
+        return True
 
     def reset(self) -> None:
         """Say that no scheduler takes requests, and forget the answers of earlier ones."""
-        self._set_open(False)
         with self._database.transaction() as connection:
+            write_value(connection, _IS_OPEN, 0)
             connection.execute("DELETE FROM answers")
-
-    def _set_open(
-        self, is_open: bool, *, unless_others_than: Collection[int] | None = None
-    ) -> bool:
-        with self._database.transaction() as connection:
-            if unless_others_than is not None:
-                found = connection.execute("SELECT number FROM requests").fetchall()
-                if any(number not in unless_others_than for (number,) in found):
-                    return False
-            write_value(connection, _IS_OPEN, int(is_open))
-        return True
 
     def read(self) -> list[Request]:
         """Return the requests that the scheduler has not answered."""
@@ -227,32 +257,14 @@ class RequestTable:
 
     def answer(self, connection: sqlite3.Connection, answers: Sequence[Answer]) -> None:
         """Remove requests that the scheduler has answered, and keep what it said."""
-        _delete(connection, [answer.request for answer in answers])
+        answered = [(answer.request,) for answer in answers]
+        connection.executemany("DELETE FROM requests WHERE number = ?", answered)
         awaited = [answer for answer in answers if answer.text]
         query = "INSERT OR REPLACE INTO answers (request, is_refused, text) VALUES (?, ?, ?)"
         connection.executemany(query, awaited)
         if awaited:  # nobody waits for old ones any more
             oldest = awaited[-1].request - _MAX_ANSWERS
             connection.execute("DELETE FROM answers WHERE request < ?", (oldest,))
-
-
-def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
-    """Insert requests; return their numbers. Those to add jobs name the first of them."""
-    query = f"INSERT INTO requests ({_REQUEST_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
-    numbers, first = [], None
-    for request in requests:
-        if request.spec is not None:
-            request = replace(request, submission=first)
-        spec = None if request.spec is None else request.spec.to_json()
-        row = (request.kind, request.job, request.submission, spec, request.weight, request.group)
-        numbers.append(connection.execute(query, row).lastrowid or 0)
-        if request.spec is not None and first is None:
-            first = numbers[-1]
-    return numbers
-
-
-def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    connection.executemany("DELETE FROM requests WHERE number = ?", [(each,) for each in numbers])
 
 
 # --- hooks that are to be called, and those that have failed --------------------------------------
@@ -375,8 +387,11 @@ class Journal:
 
     def _prepare_to_resume(self) -> None:
         self._database.check()
-        self._remove_orphans()
-        self._remove_orphaned_files()
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
+            # Files that belong to no item are there if their scheduler was interrupted.
+            names = _find_files(connection, "1", ())
+        self._files.keep_only(names)
         self.requests.reset()
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
@@ -424,14 +439,22 @@ class Journal:
         rows = self._create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
         with self._database.transaction(durable=ends_job or changes.is_durable) as connection:
-            unused_files = self._write_items(connection, changes, rows)
-            self._write_jobs(connection, changes.jobs)
-            self._remove_attempts(connection, changes.jobs_to_redo)
-            self._write_attempts(connection, changes.failed_attempts)
+            unused_files = []
+            for job in changes.jobs_to_redo:
+                unused_files += _find_files(connection, "job = ?", (job,))
+                connection.execute("DELETE FROM items WHERE job = ?", (job,))
+                connection.execute("DELETE FROM failures WHERE job = ?", (job,))
+            run_all = connection.executemany
+            run_all(
+                "UPDATE items SET position = ? WHERE job = ? AND key = ?",
+                [(position, job, key) for job, key, position in changes.moved_items],
+            )
+            run_all(_WRITE_ITEM, rows)
+            run_all(_WRITE_JOB, map(_create_job_row, changes.jobs))
+            run_all(_WRITE_ATTEMPT, map(_create_attempt_row, changes.failed_attempts))
             self.requests.answer(connection, changes.answers)
             self.requests.write_keys(connection, changes.keys)
             self.hooks.write(connection, changes.hooks)
-            run_all = connection.executemany
             run_all("INSERT INTO holdings (time, job, servers) VALUES (?, ?, ?)", changes.holdings)
             run_all(
                 "INSERT OR REPLACE INTO learned (number, kind, durations) VALUES (?, ?, ?)",
@@ -452,12 +475,15 @@ class Journal:
         If that is not finished, the next resume finishes it.
         """
         with self._database.transaction() as connection:
-            self._remove_rows(connection, number)
-            unused_files = self._remove_items(connection, number, _REMOVAL_BATCH)
+            connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
+            for table in ("failures", "holdings", "hooks"):
+                connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
+            query = "SELECT key FROM items WHERE job = ? LIMIT ?"
+            keys = [key for (key,) in connection.execute(query, (number, _REMOVAL_BATCH))]
+            unused_files = _remove_items(connection, number, keys)
             write_value(connection, "were_jobs_removed", 1)
-            is_gone = not self._has_items(connection, number)
         self._files.remove(unused_files)
-        return is_gone
+        return len(keys) < _REMOVAL_BATCH
 
     def _check_lock(self) -> None:
         if self._lock is not None:
@@ -512,25 +538,6 @@ class Journal:
 
     # --- jobs, and the failed attempts of their items ---------------------------------------------
 
-    def _write_jobs(self, connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
-        """Add jobs, or change their records."""
-        rows = (
-            (
-                record.name,
-                record.number,
-                record.spec.to_json(),
-                record.fingerprint,
-                record.items,
-                record.size,
-                _get_power(record.speedup),
-                record.arrived,
-                record.ended,
-                None if record.end is None else record.end.to_json(),
-            )
-            for record in records
-        )
-        connection.executemany(_WRITE_JOB, rows)
-
     def read_last_number(self) -> int:
         """Return the highest number that a job has ever had; 0 before the first job."""
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs' UNION SELECT number FROM jobs"
@@ -573,39 +580,6 @@ class Journal:
             for number, name, ended, spec in rows
         ]
 
-    def _remove_rows(self, connection: sqlite3.Connection, number: int) -> None:
-        """Remove a job with all that belongs to it, but not its items."""
-        connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
-        for table in ("failures", "holdings", "hooks"):
-            connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
-
-    def _reopen(self, connection: sqlite3.Connection, number: int) -> None:
-        """Let the next resume continue a job that has ended."""
-        self._write_jobs(connection, [self.read_record(number).reopen()])
-
-    def _write_attempts(
-        self, connection: sqlite3.Connection, attempts: Iterable[FailedAttempt]
-    ) -> None:
-        """Add failed attempts of items."""
-        rows = (
-            (
-                *(job, time, round_, is_last),
-                failure.item,
-                failure.attempts,
-                failure.value,
-                failure.error,
-                failure.traceback,
-                failure.pickled_exception,
-            )
-            for job, time, round_, is_last, failure in attempts
-        )
-        connection.executemany(_WRITE_ATTEMPT, rows)
-
-    def _remove_attempts(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        """Remove the failed attempts of jobs."""
-        rows = [(number,) for number in numbers]
-        connection.executemany("DELETE FROM failures WHERE job = ?", rows)
-
     def read_failures(self, record: JobRecord) -> list[ItemFailure]:
         """Return the items of a job that have failed, in the order of the items."""
         rows = self._database.iterate(_SELECT_FAILURES, record.number, record.spec.round)
@@ -636,21 +610,6 @@ class Journal:
                 rows.append((job, key, position, seconds, ended, digest, result))
         return rows
 
-    def _write_items(
-        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[ItemRow]
-    ) -> list[str]:
-        """Write the changes of items; return the names of the result files to remove."""
-        unused = []
-        for job in changes.jobs_to_redo:
-            unused += _find_files(connection, "job = ?", (job,))
-            connection.execute("DELETE FROM items WHERE job = ?", (job,))
-        connection.executemany(
-            "UPDATE items SET position = ? WHERE job = ? AND key = ?",
-            [(position, job, key) for job, key, position in changes.moved_items],
-        )
-        connection.executemany(_WRITE_ITEM, rows)
-        return unused
-
     def measure_results(self) -> dict[int, int]:
         """Return how many bytes the results of each job take, by the numbers of the jobs."""
         query = "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
@@ -661,37 +620,6 @@ class Journal:
                 sizes[int(number)] = sizes.get(int(number), 0) + size
         return sizes
 
-    def _remove_items(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
-        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
-        keys = [
-            key
-            for (key,) in connection.execute(
-                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
-            )
-        ]
-        unused: list[str] = []
-        for key in keys:
-            unused += _find_files(connection, "job = ? AND key = ?", (job, key))
-        connection.executemany(
-            "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
-        )
-        return unused
-
-    def _has_items(self, connection: sqlite3.Connection, job: int) -> bool:
-        """Return whether there are items of a job."""
-        query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
-        return connection.execute(query, (job,)).fetchone() is not None
-
-    def _remove_orphans(self) -> None:
-        """Remove the items of jobs that were removed."""
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
-
-    def _remove_orphaned_files(self) -> None:
-        """Remove the result files that belong to no item: their scheduler was interrupted."""
-        query = "SELECT job, key, digest FROM items WHERE result IS NULL"
-        self._files.keep_only({get_result_name(*row) for row in self._database.iterate(query)})
-
     def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
         """Yield the keys and positions of the finished items of a job.
 
@@ -700,7 +628,7 @@ class Journal:
         without_file: dict[bytes, int] = {}
         query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
         for key, position, digest, in_file in self._database.iterate(query, number):
-            if in_file and not self._files.get_path(get_result_name(number, key, digest)).exists():
+            if in_file and not self._files.has(get_result_name(number, key, digest)):
                 without_file[key] = position
             else:
                 yield key, position
@@ -783,7 +711,7 @@ class Journal:
         self._discard(number, [stored.key])
         problem = "missing" if content is None else "damaged"
         raise StateError(
-            f"{self._files.get_path(file)}: the result of item {stored.position} of job {name!r} "
+            f"{self._files.directory / file}: the result of item {stored.position} of job {name!r} "
             f"is {problem}; resume the run to do the item again"
         )
 
@@ -803,8 +731,7 @@ class Journal:
         unused: list[str] = []
         # If this fails, the damage is what the caller has to know about.
         with suppress(StateError), self._database.transaction(durable=True) as connection:
-            for key in keys:
-                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
-                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
-            self._reopen(connection, number)
+            unused = _remove_items(connection, number, keys)
+            reopened = self.read_record(number).reopen()
+            connection.execute(_WRITE_JOB, _create_job_row(reopened))
         self._files.remove(unused)

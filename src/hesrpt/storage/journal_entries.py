@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.decisions.learning import LearnedRun
 from hesrpt.jobs.failures import ItemFailure
-from hesrpt.jobs.job_end import REQUESTED, JobEnd, JobState, get_job_state
+from hesrpt.jobs.job_end import JobEnd, JobState, get_job_state
 from hesrpt.jobs.job_spec import HookCall, JobSpec
 from hesrpt.speedups import Speedup
 
@@ -61,11 +61,6 @@ class JobRecord:
     def flow_time(self) -> float | None:
         """The time from the job's arrival to its end; None if it has not ended."""
         return None if self.ended is None else self.ended - self.arrived
-
-    @property
-    def was_cancelled_on_request(self) -> bool:
-        """Whether another process has cancelled the job."""
-        return self.end == REQUESTED
 
     def reopen(self) -> JobRecord:
         """Return the record of a job that goes on after its end."""

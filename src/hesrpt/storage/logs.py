@@ -20,7 +20,7 @@ LOG_LIMIT = 10_000_000
 #: How often to check the sizes of logs while items run, in seconds.
 LOG_CHECK_SECONDS = 0.25
 
-_NAME = re.compile(r"([0-9]+)-([0-9]+)(?:-([0-9]+))?\.log")
+_NAME = re.compile(r"([0-9]+)-[0-9]+(-[0-9]+)?\.log")
 _NOTE = re.compile(rb"\nhesrpt: at least ([0-9,]+) bytes of output were dropped here[^\n]*\n")
 
 
@@ -50,11 +50,9 @@ def get_log_paths(directory: Path, job_number: int, run: int) -> LogPaths:
 def find_logs(directory: Path, job_number: int) -> dict[LogName, Path]:
     """Return the logs of a job, with their paths."""
     found = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(directory / "logs"):
-            match = _NAME.fullmatch(name)
-            if match and int(match[1]) == job_number:
-                found[LogName(int(match[2]), int(match[3] or 0))] = directory / "logs" / name
+    for path in list_all_logs(directory).get(job_number, ()):
+        _, item, *run = path.stem.split("-")
+        found[LogName(int(item), int(run[0]) if run else 0)] = path
     return found
 
 

@@ -57,13 +57,9 @@ class ResultFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "results"
 
-    def get_path(self, name: str) -> Path:
-        """Return the path of a result."""
-        return self.directory / name
-
     def write(self, name: str, content: bytes) -> None:
         """Write a result; its file exists completely or not at all, even after a power failure."""
-        path = self.get_path(name)
+        path = self.directory / name
         draft = path.with_name(name + _DRAFT_SUFFIX)
         try:
             create_private_directory(self.directory)
@@ -81,7 +77,7 @@ class ResultFiles:
 
     def read(self, name: str) -> bytes | None:
         """Return a result; None if its file is missing."""
-        path = self.get_path(name)
+        path = self.directory / name
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -89,11 +85,15 @@ class ResultFiles:
         except OSError as error:
             raise StateError(f"{path}: cannot be read: {error.strerror}") from None
 
+    def has(self, name: str) -> bool:
+        """Return whether the file of a result is there."""
+        return (self.directory / name).exists()
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove results that are no longer in the journal."""
         for name in names:
             with suppress(OSError):  # the next resume tries again
-                self.get_path(name).unlink(missing_ok=True)
+                (self.directory / name).unlink(missing_ok=True)
 
     def list_sizes(self) -> list[tuple[str, int]]:
         """Return the names and the sizes of all files."""

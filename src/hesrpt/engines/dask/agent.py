@@ -39,6 +39,7 @@ from hesrpt.engines.engine import (
 from hesrpt.engines.local.channel import LARGE_BYTES, write_shared_file
 from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.output import read_end
+from hesrpt.pickling import Pickled
 from hesrpt.storage.logs import LogPaths
 
 
@@ -249,8 +250,11 @@ class Agent:
         batch.
         """
         with self._changed:
-            while not batch.has_ended and not self.is_closed:
-                if not self._changed.wait(_LOOK_SECONDS) and _is_cancelled(key):
+            while batch.left and not self.is_closed:
+                if self._changed.wait(_LOOK_SECONDS):
+                    continue
+                task = get_worker().state.tasks.get(key)
+                if task is None or task.state == "cancelled":
                     self._call_soon(lambda: self._stop(batch, set(batch.left)))
             if self._is_dismissed:
                 return BatchReport(is_last=False)  # whoever dismissed it has the report
@@ -289,9 +293,16 @@ class Agent:
             while not self.is_closed:
                 while self._requests and not self.is_closed:
                     self._requests.popleft()()
-                if not self.is_closed:
-                    self._release_stopped()
-                    self._handle_outcomes(self._engine.wait_for_outcomes(1.0))
+                if self.is_closed:
+                    return
+                self._release_stopped()
+                outcomes = self._engine.wait_for_outcomes(1.0)
+                self._record(outcomes)
+                now = time.monotonic()
+                if outcomes or self.batches:
+                    self._idle_since = now
+                elif now - self._idle_since > _IDLE_SECONDS:
+                    self._close()
         except Exception as error:
             self.failure = error
             self._close()
@@ -327,14 +338,6 @@ class Agent:
                         del self._owners[batch.job, item]
                     self._changed.notify_all()
 
-    def _handle_outcomes(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
-        now = time.monotonic()
-        self._record(outcomes)
-        if outcomes or self.batches:
-            self._idle_since = now
-        elif now - self._idle_since > _IDLE_SECONDS:
-            self._close()
-
     def _record(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         with self._changed:
             for outcome in outcomes:
@@ -344,12 +347,6 @@ class Agent:
                 batch.record(outcome)  # all of them belong to one batch
             if outcomes:
                 self._changed.notify_all()
-
-
-def _is_cancelled(key: str) -> bool:
-    """Return whether Dask no longer wants the result of a task that runs on this worker."""
-    task = get_worker().state.tasks.get(key)
-    return task is None or task.state == "cancelled"
 
 
 class AgentBatch:
@@ -364,14 +361,10 @@ class AgentBatch:
         self._outputs: dict[int, bytes] = {}
         self._gone: list[int] = []
 
-    @property
-    def has_ended(self) -> bool:
-        return not self.left
-
     def record(self, outcome: Outcome | FinishedItems) -> None:
         """Record how items have ended; those that were stopped may be done nevertheless."""
         items = outcome.items if isinstance(outcome, FinishedItems) else (outcome.item,)
-        self._outcomes.append(_replace_results(outcome))
+        self._outcomes.append(_replace_results(outcome, bytes))  # they may be in files
         self._remove(items)
 
     def record_gone(self) -> list[int]:
@@ -383,8 +376,13 @@ class AgentBatch:
     def _remove(self, items: Iterable[int]) -> None:
         self.left.difference_update(items)
         self._gone += self.ending.intersection(items)
-        if self.logs is not None:
-            self._outputs |= _read_outputs(self.logs, items)
+        if self.logs is None:
+            return
+        for item in items:
+            log = self.logs.get(item)
+            with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+                self._outputs[item] = read_end(file)
+                log.unlink()
 
     def take_report(self, *, is_last: bool = False) -> BatchReport:
         """Return what was recorded since the last report."""
@@ -395,7 +393,8 @@ class AgentBatch:
 
 def strip_results(report: BatchReport) -> BatchReport:
     """Return a report without the results, which stay in the cluster."""
-    return replace(report, outcomes=[_replace_results(each, b"") for each in report.outcomes])
+    stripped = [_replace_results(outcome, lambda result: b"") for outcome in report.outcomes]
+    return replace(report, outcomes=stripped)
 
 
 def load_result(report: BatchReport, item: int) -> Any:
@@ -408,24 +407,11 @@ def load_result(report: BatchReport, item: int) -> Any:
     raise KeyError(item)
 
 
-def _read_outputs(logs: LogPaths, items: Iterable[int]) -> dict[int, bytes]:
-    """Return what items have printed, if they have, and remove their logs."""
-    outputs = {}
-    for item in items:
-        log = logs.get(item)
-        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-            outputs[item] = read_end(file)
-            log.unlink()
-    return outputs
-
-
 def _replace_results(
-    outcome: Outcome | FinishedItems, result: bytes | None = None
+    outcome: Outcome | FinishedItems, convert: Callable[[Pickled], bytes]
 ) -> Outcome | FinishedItems:
-    """Return an outcome with copies of its results, which may be in files, or another result."""
+    """Return an outcome with other results."""
     if isinstance(outcome, FinishedItems):
-        results = [bytes(each) if result is None else result for each in outcome.results]
-        return outcome._replace(
-            items=list(outcome.items), seconds=list(outcome.seconds), results=results
-        )
-    return replace(outcome, result=bytes(outcome.result) if result is None else result)
+        results = list(map(convert, outcome.results))
+        return FinishedItems(outcome.job, list(outcome.items), list(outcome.seconds), results)
+    return replace(outcome, result=convert(outcome.result))

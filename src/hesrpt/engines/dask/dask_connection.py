@@ -161,35 +161,17 @@ class DaskConnection:
     def look(self) -> dict[str, WorkerInfo]:
         """Return the workers that there are now, and report them from now on."""
         seen: dict[str, WorkerInfo] = self._run(self._ask_for_workers())
-        self._start_task("look", self._look_again_and_again())
+        self.start_task("look", self._look_again_and_again())
         return seen
-
-    def greet(self, worker: Worker) -> None:
-        """Ask a new worker whether hesrpt is installed there, and which process it is."""
-        self._start_task(worker, self._greet(worker))
-
-    def send(
-        self,
-        batch: Batch,
-        request: BatchRequest,
-        function: DaskFunction | None,
-        results: Sequence[Future],
-        resources: dict[str, float],
-    ) -> None:
-        """Let a worker run a batch."""
-        self._start_task(batch, self._run_batch(batch, request, function, results, resources))
 
     def abandon(self, batch: Batch) -> None:
         """Expect nothing of a batch any more, and let Dask forget it."""
-        self._loop.call_soon_threadsafe(self._cancel_task, batch)
 
-    def stop_items(self, batch: Batch, items: Sequence[int]) -> None:
-        """Stop items of a batch that was sent."""
-        self._start_task(object(), self._stop_items(batch, items))
+        def cancel() -> None:
+            if (task := self._tasks.get(batch)) is not None:
+                task.cancel()
 
-    def take_report(self, batch: Batch) -> None:
-        """Ask what has become so far of a batch that takes long."""
-        self._start_task((batch, "report"), self._take_report(batch))
+        self._loop.call_soon_threadsafe(cancel)
 
     def fetch(self, reference: Future) -> Any:
         """Return a result that was left in the cluster. Any thread may call this."""
@@ -217,7 +199,9 @@ class DaskConnection:
         """Run a coroutine in the event loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
-    def _start_task(self, name: object, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, name: object, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the event loop, without waiting for it."""
+
         def start() -> None:
             if self._is_closed:
                 work.close()
@@ -226,10 +210,6 @@ class DaskConnection:
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
         self._loop.call_soon_threadsafe(start)
-
-    def _cancel_task(self, name: object) -> None:
-        if (task := self._tasks.get(name)) is not None:
-            task.cancel()
 
     # --- coroutines in the event loop -------------------------------------------------------------
 
@@ -255,7 +235,8 @@ class DaskConnection:
             for address, info in identity["workers"].items()
         }
 
-    async def _greet(self, worker: Worker) -> None:
+    async def greet(self, worker: Worker) -> None:
+        """Ask a new worker whether hesrpt is installed there, and which process it is."""
         try:
             key = f"hesrpt-hello-{uuid.uuid4().hex}"
             process = await self._submit(worker, agent.greet, key=key).result()
@@ -282,7 +263,7 @@ class DaskConnection:
             resources=resources,
         )
 
-    async def _run_batch(
+    async def run_batch(
         self,
         batch: Batch,
         request: BatchRequest,
@@ -290,6 +271,7 @@ class DaskConnection:
         results: Sequence[Future],
         resources: dict[str, float],
     ) -> None:
+        """Let a worker run a batch."""
         future: Future | None = None
         worker = batch.worker
         assert worker is not None
@@ -372,23 +354,24 @@ class DaskConnection:
             assert function.scattered is not None
             return function.scattered
 
-    async def _stop_items(self, batch: Batch, items: Sequence[int]) -> None:
-        assert batch.worker is not None
-        with contextlib.suppress(Exception):  # if the worker is gone, the items are gone with it
-            answers = await self.client.run(
-                agent.stop_items, self.engine, batch.number, items, workers=[batch.worker.address]
-            )
-            if answers == {batch.worker.address: False}:
-                self._on_event(Withdrawn(batch))
+    async def stop_items(self, batch: Batch, items: Sequence[int]) -> None:
+        """Stop items of a batch that was sent."""
+        if False in await self._ask(batch, agent.stop_items, items):
+            self._on_event(Withdrawn(batch))
 
-    async def _take_report(self, batch: Batch) -> None:
+    async def take_report(self, batch: Batch) -> None:
+        """Ask what has become so far of a batch that takes long."""
+        for report in await self._ask(batch, agent.take_report):
+            self._on_event(Reported(batch, report))
+
+    async def _ask(self, batch: Batch, question: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return the answer of the worker that runs a batch; none if it is gone."""
         assert batch.worker is not None
         with contextlib.suppress(Exception):
-            answers = await self.client.run(
-                agent.take_report, self.engine, batch.number, workers=[batch.worker.address]
-            )
-            for report in answers.values():
-                self._on_event(Reported(batch, report))
+            workers = [batch.worker.address]
+            values = (self.engine, batch.number, *arguments)
+            return list((await self.client.run(question, *values, workers=workers)).values())
+        return []
 
     async def _end_agents(self) -> dict[int, BatchReport]:
         answers = await self.client.run(agent.close_agent, self.engine, on_error="ignore")
@@ -452,8 +435,7 @@ class ClusterScaling:
         self, cluster: Cluster, minimum: int | None, maximum: int | None, idle_seconds: float
     ) -> None:
         self._cluster = cluster
-        previous = getattr(cluster, "_adaptive", None)
-        self._previous = previous if getattr(previous, "state", "") == "running" else None
+        self._previous = cluster._adaptive if is_adaptive(cluster) else None
         bounds = {"minimum": minimum, "maximum": maximum}
         for name, value in bounds.items():
             if value is None and self._previous is not None:

@@ -13,13 +13,13 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import Client, Future, KilledWorker
 from distributed.deploy.cluster import Cluster
@@ -40,7 +40,6 @@ from hesrpt.engines.dask.dask_connection import (
 )
 from hesrpt.engines.dask.slots import Batch, ItemLedger, Worker, WorkerTable
 from hesrpt.engines.engine import (
-    CommandTask,
     Engine,
     FinishedItems,
     Outcome,
@@ -194,9 +193,25 @@ class DaskEngine(Engine):
             self._send(worker, batch)
 
     def _send(self, worker: Worker, batch: Batch) -> None:
+        """Send all items of a batch that were not stopped."""
         batch.looked_at = batch.sent_at
-        packed = pack_batch(batch)
-        batch.keeps_results = isinstance(packed.work, CallBatch) and packed.work.keep_results
+        tasks = remove_items(batch.tasks, batch.stopped)
+        first = next(iter(tasks.values()))  # all tasks of a batch have the same options
+        work: Any = tasks
+        function, results = None, []
+        if isinstance(first, PythonTask):
+            function, batch.keeps_results = first.function, first.keep_result
+            arguments = (
+                list(tasks.arguments)
+                if isinstance(tasks, PythonTasks)
+                else [task.argument for task in work.values()]
+            )
+            places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
+            results = [arguments[place] for place in places]
+            for place in places:
+                arguments[place] = None
+            options = (first.timeout, first.keep_result)
+            work = CallBatch(function.number, list(tasks), arguments, places, *options)
         assert worker.process is not None
         request = BatchRequest(
             AgentOptions(self.name, worker.usable, self._run_directory),
@@ -205,12 +220,13 @@ class DaskEngine(Engine):
             batch.number,
             batch.job,
             batch.servers,
-            packed.work,
-            packed.with_output,
+            work,
+            first.log is not None,
             self._take_released(worker),
         )
         resources = {name: each * batch.servers for name, each in self._resources.items()}
-        self.connection.send(batch, request, packed.function, packed.results, resources)
+        sending = self.connection.run_batch(batch, request, function, results, resources)
+        self.connection.start_task(batch, sending)
 
     def _take_released(self, worker: Worker) -> list[int]:
         """Return the functions that a worker has not been told to forget."""
@@ -236,9 +252,10 @@ class DaskEngine(Engine):
         end = time.monotonic() + timeout
         outcomes: list[Outcome | FinishedItems] = []
         is_woken = False
-        capacity, endings = self.capacity(), self.ledger.endings
-        for batch, items in self.ledger.take_stops().items():
-            self.connection.stop_items(batch, items)
+        capacity, endings = self.capacity(), len(self.ledger.ending)
+        for batch, items in self.ledger.stops.items():
+            self.connection.start_task(object(), self.connection.stop_items(batch, items))
+        self.ledger.stops.clear()
         while True:
             until = min(end, self._next_deadline())
             for event in take_all(self._events, max(until - time.monotonic(), 0.0)):
@@ -252,7 +269,7 @@ class DaskEngine(Engine):
             if self._scaling is not None:
                 self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
-            has_news = self.capacity() != capacity or self.ledger.endings < endings
+            has_news = self.capacity() != capacity or len(self.ledger.ending) < endings
             if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 
@@ -295,9 +312,10 @@ class DaskEngine(Engine):
                     continue
                 batch.looked_at = now
                 if worker.free < 0 and place >= worker.usable:
-                    self.connection.stop_items(batch, [])
+                    self.connection.start_task(object(), self.connection.stop_items(batch, []))
                 elif not batch.keeps_results and len(self.ledger.list_pending(batch)) > 1:
-                    self.connection.take_report(batch)
+                    work = self.connection.take_report(batch)
+                    self.connection.start_task((batch, "report"), work)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -329,7 +347,7 @@ class DaskEngine(Engine):
     def _handle_cluster(self, seen: ClusterSeen) -> None:
         new, gone = self.table.update(seen.workers)
         for worker in new:
-            self.connection.greet(worker)
+            self.connection.start_task(worker, self.connection.greet(worker))
         for worker in gone:
             self._bury(worker)
 
@@ -433,37 +451,6 @@ class DaskEngine(Engine):
 
 def _describe(error: Exception | None) -> str:
     return str(error) if isinstance(error, LostResultError) else f"{type(error).__name__}: {error}"
-
-
-class PackedBatch(NamedTuple):
-    """The items of a batch, and what Dask has to send with them."""
-
-    work: CallBatch | Mapping[int, CommandTask]
-    with_output: bool
-    function: DaskFunction | None = None
-    results: Sequence[Future] = ()  # of other calls, which are arguments
-
-
-def pack_batch(batch: Batch) -> PackedBatch:
-    """Return what is to be sent of a batch: all items that were not stopped."""
-    tasks = remove_items(batch.tasks, batch.stopped)
-    items = list(tasks)
-    first = tasks[items[0]]  # all tasks of a batch have the same options
-    with_output = first.log is not None
-    if isinstance(first, CommandTask):
-        commands = {item: task for item, task in tasks.items() if isinstance(task, CommandTask)}
-        return PackedBatch(commands, with_output)
-    if isinstance(tasks, PythonTasks):
-        arguments = list(tasks.arguments)
-    else:
-        arguments = [task.argument for task in tasks.values() if isinstance(task, PythonTask)]
-    places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
-    results = [arguments[place] for place in places]
-    for place in places:
-        arguments[place] = None
-    function = first.function
-    work = CallBatch(function.number, items, arguments, places, first.timeout, first.keep_result)
-    return PackedBatch(work, with_output, function, results)
 
 
 def remove_items(tasks: Mapping[int, Task], items: set[int]) -> Mapping[int, Task]:

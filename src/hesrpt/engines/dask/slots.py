@@ -192,13 +192,8 @@ class ItemLedger:
     def __init__(self) -> None:
         self.waiting: list[Batch] = []
         self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
-        self._ending: dict[tuple[str, int], Batch] = {}  # stopped items that may not be gone
-        self._stops: dict[Batch, list[int]] = {}  # items to stop, of which no worker knows yet
-
-    @property
-    def endings(self) -> int:
-        """How many stopped items may not be gone."""
-        return len(self._ending)
+        self.ending: dict[tuple[str, int], Batch] = {}  # stopped items that may not be gone
+        self.stops: dict[Batch, list[int]] = {}  # items to stop, of which no worker knows yet
 
     def add(self, batch: Batch) -> None:
         """Let a batch wait for a server."""
@@ -221,27 +216,22 @@ class ItemLedger:
             if not self.list_pending(batch):
                 self.waiting.remove(batch)
             return
-        self._ending[job, item] = batch
-        self._stops.setdefault(batch, []).append(item)
-
-    def take_stops(self) -> dict[Batch, list[int]]:
-        """Return the items to stop, of which no worker knows yet: all of a batch together."""
-        stops, self._stops = self._stops, {}
-        return stops
+        self.ending[job, item] = batch
+        self.stops.setdefault(batch, []).append(item)
 
     def is_stopping(self, job: str) -> bool:
         """Whether stopped items of a job may not be gone."""
-        return any(name == job for name, _ in self._ending)
+        return any(name == job for name, _ in self.ending)
 
     def is_held_back(self, batch: Batch) -> bool:
         """Whether a stopped attempt of one of its items may not be gone yet."""
-        return bool(self._ending) and any((batch.job, item) in self._ending for item in batch.tasks)
+        return bool(self.ending) and any((batch.job, item) in self.ending for item in batch.tasks)
 
     def forget_stopped(self, batch: Batch, items: Iterable[int]) -> None:
         """Note that stopped items are gone."""
         for item in items:
-            if self._ending.get((batch.job, item)) is batch:
-                del self._ending[batch.job, item]
+            if self.ending.get((batch.job, item)) is batch:
+                del self.ending[batch.job, item]
 
     # --- outcomes -----------------------------------------------------------------------------
 
@@ -253,7 +243,7 @@ class ItemLedger:
         """
         key = batch.job, outcome.item
         latest = self._batches.get(key)
-        if latest is not batch and (not outcome.is_done or self._ending.get(key) is not batch):
+        if latest is not batch and (not outcome.is_done or self.ending.get(key) is not batch):
             return False
         self.forget_stopped(batch, [outcome.item])
         if latest is not None:

@@ -234,7 +234,7 @@ def wait_for(
             poll.register(source, select.POLLIN)
     for channel in channels:
         poll.register(channel, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
-    return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}
+    return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
 
 
 # --- large values in files ------------------------------------------------------------------------
@@ -257,6 +257,15 @@ def create_shared_file(name: str) -> int:
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def create_output_file() -> int:
+    """Create a file without a path to which programs append, so that it can be cut meanwhile."""
+    import fcntl  # the modules that import this one work without POSIX
+
+    fd = create_shared_file("hesrpt-output")
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    return fd
 
 
 def write_shared_file(pieces: Iterable[bytes | memoryview]) -> int:

@@ -20,6 +20,7 @@ from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails, create_timeout
 from hesrpt.engines.local.channel import (
     Channel,
     close_all,
+    create_output_file,
     duplicate_all,
     is_about_open_files,
     read_shared_file,
@@ -27,7 +28,6 @@ from hesrpt.engines.local.channel import (
 )
 from hesrpt.engines.local.output import (
     add_last_lines,
-    create_capture_file,
     finish_log,
     move_output,
     open_output,
@@ -167,15 +167,9 @@ class WorkerProcess:
             os.set_blocking(self._tokens[0], False)
             fds = list(self._tokens)
             on_error.callback(close_all, fds)
-            fds.append(capture := create_capture_file())
-            for copy, fd in (
-                (_duplicate, 1),
-                (_duplicate, 2),
-                (os.dup, self._tokens[0]),
-                (os.dup, capture),
-            ):
-                fds.append(copy(fd))
-            self._capture = capture
+            self._capture = create_output_file()
+            fds.append(self._capture)
+            fds.extend(map(_duplicate, (1, 2, self._tokens[0], self._capture)))
             on_error.pop_all()
         ours.setblocking(False)
         self.channel = Channel(ours, has_fds=True)
@@ -235,9 +229,8 @@ class WorkerProcess:
         os.write(self._tokens[1], batch.token * len(tasks))
         logs = None if tasks.logs is None else (tuple(tasks.logs), list(tasks.numbers))
         values = (batch.number, batch.token, function.number, batch.is_single, logs)
-        self.channel.add(("batch", *values), dump_arguments(tasks.arguments))
         self.batches.append(batch)
-        self.channel.flush()
+        self.channel.send(("batch", *values), dump_arguments(tasks.arguments))
 
     def withdraw(self) -> list[Batch]:
         """Take back the items that it has not started, and return those that were not stopped."""
@@ -352,7 +345,7 @@ class WorkerProcess:
             # Move what the item has printed that was running at the end to its log.
             if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
                 with contextlib.suppress(OSError):
-                    move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
+                    move_output(self._capture, logs, self.batches[-1].tasks.numbers[-1])
         return replies
 
     def describe_failure(self, report: GoneReport) -> str:
@@ -382,7 +375,7 @@ class WorkerProcess:
 
 
 def _duplicate(fd: int) -> int:
-    """Return a copy of one of our standard files, or an empty file if it is closed."""
+    """Return a copy of a file, or of an empty one if it is a standard file that is closed."""
     try:
         return os.dup(fd)
     except OSError:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import socket
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -32,7 +30,7 @@ from hesrpt.engines.engine import (
     PythonTasks,
     Task,
 )
-from hesrpt.engines.local.channel import Channel, close_all, is_about_open_files
+from hesrpt.engines.local.channel import close_all, is_about_open_files, wait_for
 from hesrpt.engines.local.item_processes import (
     GRACE_SECONDS,
     Batch,
@@ -90,7 +88,11 @@ class LocalEngine(Engine):
         self.workers: list[WorkerProcess] = []
         self.commands: list[CommandProcess] = []
         self.supervision: Supervision | None = None  # started with the first process
-        self._loop = EventLoop()
+        self._sender, self._receiver = socket.socketpair()  # by which other threads wake this one
+        for end in (self._sender, self._receiver):
+            end.setblocking(False)
+        self._is_woken = False  # until wait_for_outcomes returns
+        self._is_waiting = False
         self._numbers = count(1)  # of processes
         self._start_failures = self._supervision_failures = 0
         self._next_log_check = 0.0
@@ -168,13 +170,12 @@ class LocalEngine(Engine):
             return
         if self.supervision is None:
             self.supervision = Supervision(self.mark)
-            self._watch_supervision()
-            if (end := self.supervision.guardian_end) is not None:
-                self._loop.watch(end, self._read_reports)
         if self.supervision.is_broken:
             return  # until it is replaced
-        busy = [process.servers for process in self._processes if process.is_busy]
-        free, is_idle = self.servers - sum(busy), not busy
+        free, is_idle = self.servers, True
+        for process in self._processes:
+            if process.is_busy:
+                free, is_idle = free - process.servers, False
         held_back: list[CommandProcess | Batch] = []
         while self._waiting and (free >= self._waiting[0].servers or is_idle):
             next_up = self._waiting.popleft()
@@ -186,7 +187,7 @@ class LocalEngine(Engine):
                 if isinstance(next_up, CommandProcess):
                     self._start_command(next_up, self.supervision)
                 else:
-                    self._give(self._get_worker(next_up.variables, self.supervision), next_up)
+                    self._get_worker(next_up.variables, self.supervision).give(next_up)
                 is_idle = False
             except OSError as error:
                 if not is_about_open_files(error) or not (self.workers or self.commands):
@@ -210,7 +211,7 @@ class LocalEngine(Engine):
             if worker.variables != batch.variables:
                 continue
             try:
-                self._give(worker, batch)
+                worker.give(batch)
             except OSError as error:
                 if not is_about_open_files(error):
                     raise
@@ -247,7 +248,6 @@ class LocalEngine(Engine):
             self._kill(other)  # in its place
         worker = WorkerProcess(next(self._numbers), supervision, self._directory, variables)
         self.workers.append(worker)
-        self._watch_supervision()
         return worker
 
     def _find_idle_worker(self, variables: Mapping[str, str] | None = None) -> WorkerProcess | None:
@@ -256,10 +256,6 @@ class LocalEngine(Engine):
             if not worker.is_busy and variables in (None, worker.variables):
                 return worker
         return None
-
-    def _give(self, worker: WorkerProcess, batch: Batch) -> None:
-        worker.give(batch)
-        self._loop.watch(worker.channel, partial(self._read_replies, worker))
 
     def _start_command(self, command: CommandProcess, supervision: Supervision) -> None:
         threads, cores = command.servers, []
@@ -273,17 +269,11 @@ class LocalEngine(Engine):
             self._report_command(command, error=str(error))
             return
         self.commands.append(command)
-        self._watch_supervision()
 
     def _choose_cores(self, command: CommandProcess) -> list[int]:
         """Choose cores for a command that no other command has."""
         others = (other for other in self.commands if other is not command)
         return choose_cores(command.servers, {core for other in others for core in other.cores})
-
-    def _watch_supervision(self) -> None:
-        """Wait for reports of the supervisor, and for room if there was none for a request."""
-        if self.supervision is not None and not self.supervision.is_broken:
-            self._loop.watch(self.supervision.channel, self._read_reports)
 
     # --- resizing and stopping ------------------------------------------------------------------
 
@@ -315,7 +305,6 @@ class LocalEngine(Engine):
         """Let the supervisor kill, suspend or resume a process that has started."""
         if process.number and self.supervision is not None and not self.supervision.is_broken:
             self.supervision.request(kind, process.number)
-            self._watch_supervision()
 
     def _kill(self, process: Process) -> None:
         """Kill a process and its descendants; it is listed until they are gone."""
@@ -339,15 +328,13 @@ class LocalEngine(Engine):
             if not stopped or worker.is_ending:
                 continue
             self._withdraw(worker)
-            # Of what is left, it runs the last item.
-            if (
-                worker.batches
-                and worker.batches[-1].tasks.numbers[-1] in worker.batches[-1].stopped
-            ):
-                if worker.may_have_results:
-                    worker.stop_by = time.monotonic() + GRACE_SECONDS
-                else:
-                    self._kill(worker)
+            last = worker.batches[-1] if worker.batches else None
+            if last is None or last.tasks.numbers[-1] not in last.stopped:
+                continue  # of what is left, it runs the last item
+            if worker.may_have_results:
+                worker.stop_by = time.monotonic() + GRACE_SECONDS
+            else:
+                self._kill(worker)
 
     def _stop_waiting_items(self, job: str, items: Sequence[int]) -> None:
         """Stop items of a batch that wait for a server."""
@@ -377,7 +364,7 @@ class LocalEngine(Engine):
         while True:
             self._launch()
             until = min(end, self._find_deadline())
-            self._loop.wait(0.0 if self._outcomes else max(until - time.monotonic(), 0.0))
+            self._wait(0.0 if self._outcomes else max(until - time.monotonic(), 0.0))
             self._look_after_processes()
             if self.supervision is not None and self.supervision.is_broken:
                 self._replace_supervision(self.supervision)
@@ -385,8 +372,8 @@ class LocalEngine(Engine):
                 function = self._released_functions.popleft()
                 for worker in self.workers:
                     worker.forget(function)
-            if self._outcomes or self._loop.is_woken or time.monotonic() >= end:
-                self._loop.is_woken = False
+            if self._outcomes or self._is_woken or time.monotonic() >= end:
+                self._is_woken = False
                 self._launch()
                 outcomes, self._outcomes = self._outcomes, []
                 return outcomes
@@ -420,28 +407,46 @@ class LocalEngine(Engine):
                 process.limit_output()
 
     def wake(self) -> None:
-        self._loop.wake()
+        self._is_woken = True
+        if self._is_waiting:
+            with contextlib.suppress(OSError):  # enough bytes are in the socket already
+                self._sender.send(b"\0")
+
+    def _wait(self, timeout: float) -> None:
+        """Wait until something arrives, or somebody wakes this thread, and read what has come."""
+        sources: list[int | None] = [self._receiver.fileno()]
+        channels = [worker.channel for worker in self.workers if not worker.channel.is_closed]
+        supervision = self.supervision
+        if supervision is not None and not supervision.is_broken:
+            sources.append(supervision.guardian_end)
+            channels.append(supervision.channel)
+        # In this order, a thread that wakes this one need not use the socket while it is busy.
+        self._is_waiting = True
+        ready = wait_for(sources, 0.0 if self._is_woken else timeout, channels)
+        self._is_waiting = False
+        if self._receiver.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._receiver.recv(4096)
+        for worker in self.workers:
+            if worker.channel.fileno() in ready:
+                self._read_replies(worker)
+        if supervision is not None and not ready.isdisjoint(
+            (supervision.channel.fileno(), supervision.guardian_end)
+        ):
+            self._read_reports(supervision)
 
     def _read_replies(self, worker: WorkerProcess) -> None:
-        if worker not in self.workers:
-            return  # it has just gone
         worker.channel.flush()
         self._report_replies(worker.receive())
         if worker.is_ready:
             self._start_failures = 0
-        if worker.channel.is_closed:
-            self._loop.unwatch(worker.channel)
-            return
-        self._loop.watch(worker.channel, partial(self._read_replies, worker))
         if worker.has_to_end and not worker.is_ending:
             self._kill(worker)
 
-    def _read_reports(self) -> None:
-        supervision = self.supervision
-        if supervision is None or supervision.is_broken:
-            return
+    def _read_reports(self, supervision: Supervision) -> None:
+        numbers = {process.number: process for process in self._processes}
         for report in supervision.receive():
-            process = next((each for each in self._processes if each.number == report.number), None)
+            process = numbers.get(report.number)
             if process is None:
                 continue
             if isinstance(report, GoneReport):
@@ -450,12 +455,6 @@ class LocalEngine(Engine):
             process.pid = report.pid
             if isinstance(process, CommandProcess) and process.cores:
                 pin_to_cores(report.pid, process.cores)  # it may have been resized meanwhile
-        if supervision.is_broken:
-            self._loop.unwatch(supervision.channel)
-            if (end := supervision.guardian_end) is not None:
-                self._loop.unwatch(end)
-        else:
-            self._watch_supervision()
 
     def _replace_supervision(self, supervision: Supervision) -> None:
         """After guardian or supervisor died, let the next start replace them if all are gone.
@@ -477,14 +476,12 @@ class LocalEngine(Engine):
         """Report the items of a process that is gone; without a report, they are lost."""
         process.limit_output()
         if isinstance(process, WorkerProcess):
-            if not process.channel.is_closed:
-                self._loop.unwatch(process.channel)
             self._report_replies(process.receive(is_gone=True))
             if not process.is_ready and report is not None:
                 was_killed = -report.exit_code in (signal.SIGKILL, signal.SIGTERM)
                 self._start_failures += process.is_late or not was_killed
             self._report_gone_worker(process, report)
-            self._loop.is_woken |= process.is_stopping
+            self._is_woken |= process.is_stopping
             self.workers.remove(process)
         else:
             if report is None:
@@ -542,7 +539,7 @@ class LocalEngine(Engine):
         elif outcome.is_done and command.key not in self._attempts:
             self._outcomes.append(outcome)
         else:
-            self._loop.is_woken = True  # somebody may wait until it is gone
+            self._is_woken = True  # somebody may wait until it is gone
 
     # --- closing ------------------------------------------------------------------------------
 
@@ -554,8 +551,8 @@ class LocalEngine(Engine):
             worker.withdraw()
         deadline = time.monotonic() + GRACE_SECONDS
         while any(worker.batches for worker in busy) and time.monotonic() < deadline:
-            self._loop.wait(max(deadline - time.monotonic(), 0.0))
-            self._loop.is_woken = False
+            self._wait(max(deadline - time.monotonic(), 0.0))
+            self._is_woken = False
         if self.supervision is not None:
             self.supervision.dismiss()
         for worker in self.workers:
@@ -577,60 +574,5 @@ class LocalEngine(Engine):
         self.supervision = None
         self.workers.clear()
         self.commands.clear()
-        self._loop.close()
-
-
-class EventLoop:
-    """Waits for files, and calls a function for each that is ready."""
-
-    def __init__(self) -> None:
-        self.is_woken = False  # until whoever runs the loop has seen it, and resets it
-        self._is_waiting = False
-        self._selector = selectors.DefaultSelector()
-        self._sender, self._receiver = socket.socketpair()
-        self._sender.setblocking(False)
-        self._receiver.setblocking(False)
-        self.watch(self._receiver.fileno(), self._drain)
-
-    def watch(self, source: Channel | int, callback: Callable[[], None]) -> None:
-        """Call a function when a channel or another file can be read.
-
-        For a channel that has something to send, call it also when there is room for that.
-        """
-        events = selectors.EVENT_READ
-        if isinstance(source, Channel) and source.outgoing:
-            events |= selectors.EVENT_WRITE
-        fd = source if isinstance(source, int) else source.fileno()
-        if fd not in self._selector.get_map():
-            self._selector.register(source, events, callback)
-        elif self._selector.get_key(source).events != events:
-            self._selector.modify(source, events, callback)
-
-    def unwatch(self, source: Channel | int) -> None:
-        """Stop watching a channel or a file."""
-        self._selector.unregister(source)
-
-    def wait(self, timeout: float) -> None:
-        """Wait until something is ready, or somebody wakes the loop, and call the functions."""
-        # In this order, a thread that wakes the loop need not write to the socket while it is busy.
-        self._is_waiting = True
-        for key, _ in self._selector.select(0.0 if self.is_woken else timeout):
-            key.data()
-        self._is_waiting = False
-
-    def wake(self) -> None:
-        """Wake the loop, now or when it is about to wait. Any thread may call this."""
-        self.is_woken = True
-        if self._is_waiting:
-            with contextlib.suppress(OSError):  # enough bytes are in the socket already
-                self._sender.send(b"\0")
-
-    def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._receiver.recv(4096)
-
-    def close(self) -> None:
-        """Close the files of the loop itself."""
-        self._selector.close()
         self._sender.close()
         self._receiver.close()

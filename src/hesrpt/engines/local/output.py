@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
-from hesrpt.engines.local.channel import create_shared_file
+from hesrpt.engines.local.channel import create_output_file
 from hesrpt.storage.logs import LogPaths, limit_log, limit_output, open_log
 
 # Of the output of an item on another node, at most this many bytes are sent back: the last ones.
@@ -21,22 +20,23 @@ _SENT_BYTES = 2**20
 
 
 @contextlib.contextmanager
-def redirect_output(log: str | Path) -> Iterator[None]:
-    """Append all output to a file, including that of C libraries and child processes."""
+def redirect_output(target: int | Path) -> Iterator[None]:
+    """Append all output to a file or a log, including that of C libraries and child processes."""
     saved = os.dup(1), os.dup(2)
     flush_output()
     try:
-        handle = open_log(Path(log))
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        os.close(handle)
+        fd = os.dup(target) if isinstance(target, int) else open_log(target)
+        for standard in (1, 2):
+            os.dup2(fd, standard)
+        os.close(fd)
         yield
     finally:
         flush_output()
         for original, standard in zip(saved, (1, 2), strict=True):
             os.dup2(original, standard)
             os.close(original)
-        finish_log(log)
+        if isinstance(target, Path):
+            finish_log(target)
 
 
 def flush_output() -> None:
@@ -49,56 +49,16 @@ def flush_output() -> None:
             sys.stderr.flush()
 
 
-class OutputCapture:
-    """Collects the output of short items in one open file, and moves it to their logs.
+def move_output(captured: int, logs: LogPaths, item: int) -> None:
+    """Append the output of an item in a file to its log, and remove it from the file.
 
     Opening and removing a log for each of many items that print nothing would take long.
     """
-
-    def __init__(self, fd: int, logs: LogPaths, items: Sequence[int]) -> None:
-        self._fd, self._logs, self._items = fd, logs, items
-
-    def __enter__(self) -> Self:
-        flush_output()
-        self._saved = os.dup(1), os.dup(2)
-        for standard in (1, 2):
-            os.dup2(self._fd, standard)
-        return self
-
-    def save(self, place: int) -> None:
-        """Append what was printed since the last call to the log of the item at a place."""
-        flush_output()
-        if os.fstat(self._fd).st_size > 0:
-            move_output(self._fd, self._logs.get(self._items[place]))
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self.save(-1)
-        for original, standard in zip(self._saved, (1, 2), strict=True):
-            os.dup2(original, standard)
-            os.close(original)
-
-
-def create_capture_file() -> int:
-    """Create a file without a path for :class:`OutputCapture`; return its descriptor."""
-    fd = create_shared_file("hesrpt-output")
-    append_always(fd)
-    return fd
-
-
-def append_always(fd: int) -> None:
-    """Let programs append to an open file, so that it can be cut while they write to it."""
-    import fcntl
-
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-
-
-def move_output(captured: int, log: str | Path) -> None:
-    """Append the output in a file for :class:`OutputCapture` to a log, and remove it there."""
+    flush_output()
     size = os.fstat(captured).st_size
     if size == 0:
         return
-    handle = open_log(Path(log))
+    handle = open_log(logs.get(item))
     try:
         offset = 0
         while offset < size:
@@ -109,22 +69,18 @@ def move_output(captured: int, log: str | Path) -> None:
         os.ftruncate(captured, 0)
 
 
-def finish_log(log: str | Path) -> None:
+def finish_log(log: Path) -> None:
     """Remove the log of an item that printed nothing, and cut one that is too large."""
     with contextlib.suppress(OSError):
         if os.stat(log).st_size == 0:
             os.unlink(log)
         else:
-            limit_log(Path(log))
+            limit_log(log)
 
 
 def open_output(log: Path | None) -> IO[bytes]:
     """Open the file for a command's output: its log, or a temporary file if it has none."""
-    if log is not None:
-        return os.fdopen(open_log(log), "a+b")
-    output = tempfile.TemporaryFile()  # noqa: SIM115
-    append_always(output.fileno())
-    return output
+    return os.fdopen(create_output_file() if log is None else open_log(log), "a+b")
 
 
 def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int = 0) -> str:

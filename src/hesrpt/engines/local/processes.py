@@ -65,8 +65,8 @@ def build_environment(mark: str) -> dict[str, str]:
 
 def find_marked(mark: str, variable: str = MARKS_VARIABLE) -> list[int]:
     """Return the living processes that carry a mark, except this one."""
-    me = os.getpid()
-    return [pid for pid in _list_processes() if pid != me and mark in _read_marks(pid, variable)]
+    others = set(_list_processes()) - {os.getpid()}
+    return [pid for pid in others if mark in _read_marks(pid, variable)]
 
 
 def kill_marked(mark: str, timeout: float = 10.0) -> None:
@@ -137,19 +137,19 @@ def list_children(pid: int) -> list[int]:
     except FileNotFoundError:
         # The process or a thread is gone, or this kernel has no list of children.
         if os.path.exists(tasks):
-            return [other for other in _list_processes() if _read_parent(other) == pid]
+            return [other for other in _list_processes() if _read_stat(other)[1] == str(pid)]
     except OSError:
         pass
     return children
 
 
-def _read_parent(pid: int) -> int | None:
+def _read_stat(pid: int) -> list[str]:
+    """Return the state of a process, its parent, and what else the system knows about it."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
-            stat = file.read()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])
+            return file.read().rpartition(")")[2].split()
+    except OSError:  # it is gone
+        return ["X", ""]
 
 
 def list_descendants(pid: int) -> Iterator[int]:
@@ -159,18 +159,11 @@ def list_descendants(pid: int) -> Iterator[int]:
         yield from list_descendants(child)
 
 
-def kill_all(pids: Iterable[int]) -> None:
-    """Kill processes, as far as they still exist and we may."""
+def kill_all(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Send a signal to processes, as far as they still exist and we may."""
     for pid in list(pids):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def signal_descendants(pid: int, number: int) -> None:
-    """Send a signal to all descendants of a process, as far as they still exist and we may."""
-    for member in list_descendants(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(member, number)
+            os.kill(pid, number)
 
 
 def are_descendants_stopped(pid: int) -> bool:
@@ -193,11 +186,7 @@ def _read_state(pid: int) -> str:
         with contextlib.suppress(psutil.Error):
             return "T" if psutil.Process(pid).status() == psutil.STATUS_STOPPED else "S"
         return "X"
-    try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
+    return _read_stat(pid)[0]
 
 
 def pin_to_cores(pid: int, cores: Sequence[int]) -> None:

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-from hesrpt.engines.local.channel import Channel, close_all, wait_for
+from hesrpt.engines.local.channel import Channel, close_all, duplicate_all, wait_for
 from hesrpt.engines.local.processes import (
     GUARDED_VARIABLE,
     MARKS_VARIABLE,
@@ -251,9 +250,8 @@ class KeptProcess:
         directory: Path | str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        fds: list[int] = []
+        fds = duplicate_all((output, errors))
         try:
-            fds += [os.dup(output), os.dup(errors)]
             self._supervision = Supervision(create_mark())
         except OSError:
             close_all(fds)
@@ -292,7 +290,7 @@ class KeptProcess:
 
     def kill(self) -> None:
         """Kill it and its descendants; whoever waits for it is told when they are gone."""
-        with suppress(OSError):  # it has gone
+        with contextlib.suppress(OSError):  # it has gone
             self._supervision.channel.connection.shutdown(socket.SHUT_RDWR)
 
 

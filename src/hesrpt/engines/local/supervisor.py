@@ -45,7 +45,6 @@ from hesrpt.engines.local.processes import (
     list_descendants,
     open_process,
     set_process_name,
-    signal_descendants,
 )
 
 # Where the system cannot report the end of another process, look for it this often, in seconds.
@@ -202,7 +201,7 @@ class Supervisor:
                 if keeper.is_doomed:
                     kill_all(list_descendants(pid))
                 elif keeper.stops_until:
-                    signal_descendants(pid, signal.SIGSTOP)
+                    kill_all(list_descendants(pid), signal.SIGSTOP)
                     # Once all of them are stopped, none can start another.
                     if are_descendants_stopped(pid) or time.monotonic() > keeper.stops_until:
                         keeper.stops_until = 0.0
@@ -239,7 +238,7 @@ class Supervisor:
                 keeper.is_doomed = True
             keeper.stops_until = time.monotonic() + _HUNG_SECONDS if kind == "suspend" else 0.0
             if kind == "resume":
-                signal_descendants(pid, signal.SIGCONT)
+                kill_all(list_descendants(pid), signal.SIGCONT)
 
     def _start(self, request: StartRequest, fds: list[int]) -> None:
         free = (

@@ -49,7 +49,7 @@ from hesrpt.engines.local.channel import (
     read_shared_file,
     write_shared_file,
 )
-from hesrpt.engines.local.output import OutputCapture, flush_output
+from hesrpt.engines.local.output import flush_output, move_output, redirect_output
 from hesrpt.engines.local.processes import list_children, set_process_name
 from hesrpt.jobs.text import describe_value
 from hesrpt.pickling import Pickled
@@ -160,15 +160,11 @@ class Worker:
         """
         arguments = [body] if is_single else pickle.loads(body)
         # The output of a single item goes directly to its log, where others can follow it.
-        log = capture = None
-        if logs is not None:
-            paths, items = LogPaths(*logs[0]), logs[1]
-            if is_single:
-                log = paths.get(items[0])
-            else:
-                capture = OutputCapture(self._capture, paths, items)
+        paths, items = (None, ()) if logs is None else (LogPaths(*logs[0]), logs[1])
+        log = paths.get(items[0]) if paths is not None and is_single else None
+        captures = paths if log is None else None
         answers = _Answers(self, number)
-        with capture or contextlib.nullcontext():
+        with contextlib.nullcontext() if captures is None else redirect_output(self._capture):
             for place, argument in enumerate(arguments):
                 if not self._take_token(token):
                     break  # the scheduler has withdrawn the item, and those after it
@@ -179,14 +175,17 @@ class Worker:
                 if log is not None:
                     report = call_with_log(work, describe, log)
                 else:
-                    report = time_call(work, describe, is_logged=capture is not None)
-                if capture is not None:
+                    report = time_call(work, describe, is_logged=captures is not None)
+                if captures is not None:
                     try:
-                        capture.save(place)
+                        move_output(self._capture, captures, items[place])
                     except OSError as error:
                         report = report_unwritable_output(error)
                 answers.add(place, report, is_last=self._needs_end(function))
             answers.send()
+            if captures is not None:
+                with contextlib.suppress(OSError):
+                    move_output(self._capture, captures, items[-1])
 
     def _take_token(self, token: bytes) -> bool:
         """Take the token of an item; return False if the scheduler has taken it back."""

@@ -314,18 +314,19 @@ class RayEngine(Engine):
     ) -> Iterator[Outcome]:
         """Fail an item. In a larger batch the culprit is unknown, so all items run again alone."""
         if len(batch.tasks) > 1:
-            yield from self._lose(batch)
-        for item in self._list_pending_items(batch):
-            del self._batches[batch.job, item]
-            yield Outcome(batch.job, item, 0.0, error=error, details=details)
+            return self._lose(batch)
+        return self._end(batch, error=error, details=details)
 
     def _lose_all(self, batches: Iterable[Batch]) -> list[Outcome]:
         return [outcome for batch in batches for outcome in self._lose(batch)]
 
     def _lose(self, batch: Batch, was_started: bool = True) -> Iterator[Outcome]:
+        return self._end(batch, is_lost=True, was_started=was_started)
+
+    def _end(self, batch: Batch, **details: Any) -> Iterator[Outcome]:
         for item in self._list_pending_items(batch):
             del self._batches[batch.job, item]
-            yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
+            yield Outcome(batch.job, item, 0.0, **details)
 
     def _list_pending_items(self, batch: Batch) -> list[int]:
         """Return the items of a batch that have no outcome yet and were not stopped."""

@@ -22,7 +22,7 @@ from hesrpt.engines.item_reports import (
     CallReport,
     ErrorDetails,
     call_with_log,
-    dump_result,
+    dump_result_pieces,
     time_call,
 )
 from hesrpt.engines.local.item_processes import CommandProcess, CommandStartError
@@ -91,7 +91,7 @@ class Server:
     def _call(self, function: Any, argument: Any, is_pickled: bool, keep_result: bool) -> Any:
         value = cloudpickle.loads(argument) if is_pickled else argument
         result = self._fetch_function(function)(value)
-        return result if keep_result else dump_result(result)
+        return result if keep_result else b"".join(dump_result_pieces(result))
 
     def _fetch_function(self, reference: Any) -> Callable[[Any], Any]:
         """Return the function behind a reference, fetching it the first time."""
