@@ -114,6 +114,14 @@ class JobQueue:
         jobs: list[LiveJob | JobRecord] = [*self.earlier.values(), *self.driver.jobs.values()]
         return sorted(jobs, key=lambda job: job.number)
 
+    def list_flow_times(self) -> list[float]:
+        """Return the flow times of the jobs that are done."""
+        return [
+            job.ended - job.arrived
+            for job in self.list_jobs()
+            if job.ended is not None and job.arrived is not None and job.state == "done"
+        ]
+
     def list_submitted(self) -> list[JobSpec]:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""
         requests = self.journal.requests.read()
@@ -129,14 +137,13 @@ class JobQueue:
 
     def find_job(self, name: str) -> KnownJob:
         """Return the job of a name, or raise an error."""
-        found = self.driver.jobs.get(name) or self.earlier.get(name)
-        if found is not None:
-            return found
-        for spec in self.list_submitted():
-            if spec.name == name:
-                return spec
-        known = [job.spec.name for job in self.list_jobs()]
-        raise UnknownTargetError(f"there is no job {name!r}; {describe_names(known, name)}")
+        found: KnownJob | None = self.driver.jobs.get(name) or self.earlier.get(name)
+        if found is None:
+            found = next((spec for spec in self.list_submitted() if spec.name == name), None)
+        if found is None:
+            known = [job.spec.name for job in self.list_jobs()]
+            raise UnknownTargetError(f"there is no job {name!r}; {describe_names(known, name)}")
+        return found
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""

@@ -320,7 +320,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
 #: The type of the text that it gets.
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_Sample = tuple[str, float]  # labels and a value
+_Samples = dict[str, float]  # values by their labels, which may be empty
 
 
 def write_metrics(queue: JobQueue, watchers: int) -> str:
@@ -328,52 +328,31 @@ def write_metrics(queue: JobQueue, watchers: int) -> str:
 
     Counters start at zero when the service starts.
     """
-    core, jobs = queue.driver.core, queue.list_jobs()
-    stock = core.stock.describe()
-    done_items = sum(job.done_now for job in list(queue.driver.jobs.values()))
-    failed = sum(job.failed_attempts for job in list(queue.driver.jobs.values()))
-    flow_times = [
-        job.ended - job.arrived
-        for job in jobs
-        if job.ended is not None and job.arrived is not None and job.state == "done"
+    core, live = queue.driver.core, list(queue.driver.jobs.values())
+    flow_times, stock = queue.list_flow_times(), core.stock.describe()
+    states = {f'{{state="{state}"}}': n for state, n in count_states(queue.list_jobs()).items()}
+    kinds = {f'{{kind="{_escape(kind)}"}}': amounts for kind, amounts in stock.items()}
+    totals = {label: total for label, (total, _) in kinds.items()}
+    free = {label: free for label, (_, free) in kinds.items()}
+    done, failed = sum(job.done_now for job in live), sum(job.failed_attempts for job in live)
+    metrics: list[tuple[str, str, str, _Samples]] = [
+        ("jobs", "gauge", "Jobs in each state.", states),
+        ("servers", "gauge", "Servers that there are.", {"": core.servers}),
+        ("servers_held", "gauge", "Servers that jobs hold.", {"": core.observed}),
+        ("items_done_total", "counter", "Items done since the start.", {"": done}),
+        ("attempts_failed_total", "counter", "Failed attempts of items.", {"": failed}),
+        ("flow_time_seconds_sum", "counter", "Of jobs that are done.", {"": sum(flow_times)}),
+        ("flow_time_seconds_count", "counter", "Done jobs.", {"": len(flow_times)}),
+        ("watchers", "gauge", "Clients that watch.", {"": watchers}),
+        ("resource_total", "gauge", "What there is of each kind.", totals),
+        ("resource_free", "gauge", "What is free of each kind.", free),
     ]
-    states = [(f'{{state="{state}"}}', n) for state, n in count_states(jobs).items()]
-    return "".join(
-        [
-            _write("jobs", "gauge", "Jobs in each state.", states),
-            _write("servers", "gauge", "Servers that there are.", [("", core.servers)]),
-            _write("servers_held", "gauge", "Servers that jobs hold.", [("", core.observed)]),
-            _write(
-                "items_done_total", "counter", "Items done since the start.", [("", done_items)]
-            ),
-            _write("attempts_failed_total", "counter", "Failed attempts of items.", [("", failed)]),
-            _write(
-                "flow_time_seconds_sum",
-                "counter",
-                "Of jobs that are done.",
-                [("", sum(flow_times))],
-            ),
-            _write("flow_time_seconds_count", "counter", "Done jobs.", [("", len(flow_times))]),
-            _write("watchers", "gauge", "Clients that watch.", [("", watchers)]),
-            _write(
-                "resource_total",
-                "gauge",
-                "What there is of each kind.",
-                [(f'{{kind="{_escape(kind)}"}}', total) for kind, (total, _) in stock.items()],
-            ),
-            _write(
-                "resource_free",
-                "gauge",
-                "What is free of each kind.",
-                [(f'{{kind="{_escape(kind)}"}}', free) for kind, (_, free) in stock.items()],
-            ),
-        ]
-    )
+    return "".join(_write(*metric) for metric in metrics)
 
 
-def _write(name: str, kind: str, text: str, samples: Iterable[_Sample]) -> str:
+def _write(name: str, kind: str, text: str, samples: _Samples) -> str:
     lines = [f"# HELP hesrpt_{name} {text}", f"# TYPE hesrpt_{name} {kind}"]
-    lines += [f"hesrpt_{name}{labels} {value:.12g}" for labels, value in samples]
+    lines += [f"hesrpt_{name}{labels} {value:.12g}" for labels, value in samples.items()]
     return "\n".join(lines) + "\n"
 
 
