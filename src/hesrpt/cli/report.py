@@ -109,30 +109,21 @@ def report(
         print_locations(plot, csv)
 
 
-def _print_json(
-    *,
-    servers: int,
-    metrics: Mapping[str, float] | None = None,
-    mean_flow_time: float | None = None,
-    comparison: Mapping[str, Any] | None = None,
-    recent: Mapping[str, Any] | None = None,
-    bound: Mapping[str, Any] | None = None,
-    reason: str | None = None,
-    jobs: Sequence[Mapping[str, Any]] = (),
-) -> None:
+def _print_json(*, servers: int, jobs: Sequence[Mapping[str, Any]] = (), **found: Any) -> None:
     """Print a report, with the same keys by state directory and by URL."""
-    print_json(
-        servers=servers,
-        metrics=metrics,
-        mean_flow_time=mean_flow_time,  # of the jobs that are done
-        done=sum(job["state"] == "done" for job in jobs),
-        ended=len(jobs),
-        comparison=comparison,  # of all jobs
-        recent=recent,  # of the latest, if not all can be compared
-        bound=bound,  # for the latest
-        reason=reason,  # why not all were compared
-        jobs=list(jobs),
-    )
+    content = {
+        "servers": servers,
+        "metrics": None,
+        "mean_flow_time": None,  # of the jobs that are done
+        "done": sum(job["state"] == "done" for job in jobs),
+        "ended": len(jobs),
+        "comparison": None,  # of all jobs
+        "recent": None,  # of the latest, if not all can be compared
+        "bound": None,  # for the latest
+        "reason": None,  # why not all were compared
+        "jobs": jobs,
+    }
+    print_json(**content | found)
 
 
 def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:

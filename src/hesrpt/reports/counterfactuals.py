@@ -101,17 +101,8 @@ class _RunningJob:
     work: float = 0.0  # what the clock shows
     updated: float = 0.0
     servers: int = 0
+    rate: float = 0.0  # how fast the clock goes
     ends: list[tuple[float, int, int, float]] = field(default_factory=list)  # a heap
-    rates: dict[int, float] = field(default_factory=dict)  # by number of servers
-
-    @property
-    def rate(self) -> float:
-        """How fast the clock goes."""
-        if self.servers not in self.rates:
-            speed = float(self.job.speedup(self.servers)) if self.servers else 0.0
-            is_bag = self.job.spec.is_bag
-            self.rates[self.servers] = speed / max(self.servers, 1) if is_bag else speed
-        return self.rates[self.servers]
 
     @property
     def next_end(self) -> float:
@@ -124,6 +115,8 @@ class _RunningJob:
         """Change the number of servers from now on."""
         self.work += (time - self.updated) * self.rate
         self.updated, self.servers = time, servers
+        speed = float(self.job.speedup(servers)) if servers else 0.0
+        self.rate = speed / max(servers, 1) if self.job.spec.is_bag else speed
 
 
 class _Replay:
@@ -268,15 +261,7 @@ class RunComparison:
                 "policy": self.policy,
                 "mean_flow_time": None if math.isnan(self.mean_flow_time) else self.mean_flow_time,
             },
-            "simulated": [
-                {
-                    "policy": each.policy,
-                    "mean_flow_time": each.mean_flow_time,
-                    "margin": each.margin,
-                    "flow_times": each.flow_times,
-                }
-                for each in self.simulated
-            ],
+            "simulated": [vars(each) for each in self.simulated],
             "reason": self.reason,
         }
 

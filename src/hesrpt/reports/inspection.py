@@ -278,16 +278,17 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
 
 
-class Output(NamedTuple):
+class ItemOutput(NamedTuple):
     """Something that an item has printed."""
 
-    log: ItemLog
+    item: int
+    title: str  # the number of the item; for a command also the item
     content: bytes
 
 
-def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
+def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[ItemOutput]:
     """Return the last ``tail`` bytes of several logs."""
-    outputs: list[Output] = []
+    outputs: list[ItemOutput] = []
     left = tail
     for log in reversed(logs):
         if left <= 0:
@@ -296,7 +297,7 @@ def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
         with suppress(FileNotFoundError), open(log.path, "rb") as file:  # it was empty, and removed
             file.seek(max(os.fstat(file.fileno()).st_size - left, 0))
             content = file.read(left)
-        outputs.append(Output(log, content))
+        outputs.append(ItemOutput(log.item, log.title, content))
         left -= len(content)
     return outputs[::-1]
 
@@ -325,7 +326,7 @@ class LogFollower:
             return nullcontext(self._journal)
         return closing(Journal.read(self.directory))
 
-    def read(self) -> tuple[list[Output], bool]:
+    def read(self) -> tuple[list[ItemOutput], bool]:
         """Return what was printed since the last call, and whether there may be more."""
         with self._open_journal() as journal:
             record = journal.read_record(self._number)
@@ -337,7 +338,9 @@ class LogFollower:
                 title = record.spec.describe_item(name.item)
                 self._logs[path] = ItemLog(name.item, title, path)
         outputs = [
-            Output(log, block) for log in self._logs.values() for block in self._read_new(log.path)
+            ItemOutput(log.item, log.title, block)
+            for log in self._logs.values()
+            for block in self._read_new(log.path)
         ]
         return outputs, is_running and not record.has_ended
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.text import describe_value
-from hesrpt.reports.inspection import MAX_TAIL, ItemLog, Output, list_logs, read_log_ends
+from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
 from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
@@ -197,18 +197,18 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         if follow:
             await run_in_threadpool(queue.find_job, name)
             return streams.stream(follow_logs(queue, name, item), request.state.access)
-        logs, outputs = await run_in_threadpool(read_output, name, item, tail)
-        if form == "json":
-            return answer(answers.JobLogs(items=[show_output(*output) for output in outputs]))
-        parts: list[bytes] = []
-        for log, content in outputs:
-            parts += [f"--- {name}, {log.title}\n".encode() if len(logs) > 1 else b"", content]
-        return Response(b"".join(parts), media_type="text/plain; charset=utf-8")
+        return await run_in_threadpool(read_output, name, item, tail, form)
 
-    def read_output(name: str, item: int | None, tail: int) -> tuple[list[ItemLog], list[Output]]:
+    def read_output(name: str, item: int | None, tail: int, form: str) -> Response:
         queue.find_job(name)
         logs = list_logs(queue.directory, name, item)
-        return logs, read_log_ends(logs, tail)
+        outputs = read_log_ends(logs, tail)
+        if form == "json":
+            return answer(answers.JobLogs(items=list(map(show_output, outputs))))
+        parts: list[bytes] = []
+        for _, title, content in outputs:
+            parts += [f"--- {name}, {title}\n".encode() if len(logs) > 1 else b"", content]
+        return Response(b"".join(parts), media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{name}", summary="Show a job", response_model=answers.JobDetails)
     def show_job(name: Name, request: Request) -> Response:

@@ -20,6 +20,11 @@ export async function perform(request, describe) {
   }
 }
 
+/** Send a request about a job or a group, and show the words of the service about it. */
+export function performOn({ name }, request) {
+  return perform(request, ({ text }) => `${name}: ${text}.`);
+}
+
 async function cancel(job) {
   const running = job.servers > 0 ? ` It holds ${formatCount(job.servers, "server")} now.` : "";
   const done = job.items ? ` ${formatWhole(job.done)} of ${formatCount(job.items, "item")} done.` : "";
@@ -29,29 +34,16 @@ async function cancel(job) {
     yes: "Cancel the job",
     no: "Keep it",
   });
-  return agreed
-    ? perform(
-        () => api.cancelJob(job.name),
-        (answer) => tell(job, answer),
-      )
-    : null;
+  return agreed ? performOn(job, () => api.cancelJob(job.name)) : null;
 }
 
 function change(job, values) {
-  return perform(
-    () => api.changeJob(job.name, values),
-    (answer) => tell(job, answer),
-  );
+  return performOn(job, () => api.changeJob(job.name, values));
 }
 
 /** Set the weight of a job. */
 export function setWeight(job, weight) {
   return change(job, { weight });
-}
-
-/** Return the words of the service about a job or a group. */
-export function tell({ name }, { text }) {
-  return `${name}: ${text}.`;
 }
 
 const ACTIONS = {

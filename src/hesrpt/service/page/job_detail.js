@@ -4,8 +4,7 @@ import { api } from "./api.js";
 import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
 import { formatAmount, formatClock, formatDuration, formatWhole } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
-import { Failures } from "./job_failures.js";
-import { JobHooks } from "./job_hooks.js";
+import { HookFailures, ItemFailures } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
 import {
@@ -126,8 +125,8 @@ export class JobDetail {
     this.wait = element("p", { class: "wait" });
     this.error = element("p", { class: "form-error" });
     this.list = element("dl", { class: "facts" });
-    this.failures = new Failures();
-    this.hooks = new JobHooks();
+    this.failures = new ItemFailures();
+    this.hooks = new HookFailures();
     this.log = new JobLog(job);
     this.items = new JobItems(job);
     const group = element(

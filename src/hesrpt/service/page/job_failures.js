@@ -1,21 +1,16 @@
-// The items of a job that failed, and why.
+// What failed of a job: its items, and what was to be done at its end.
 
-import { element } from "./dom.js";
+import { createPanel, element, setText } from "./dom.js";
 import { formatCount } from "./format.js";
 
-export class Failures {
+/** A panel with a list of failures, which is hidden while there are none. */
+export class FailureList {
   #shown = "";
 
-  constructor() {
-    this.title = element("h2", { id: "job-failures" });
-    this.list = element("div", {});
-    const head = element("div", { class: "panel-head" }, this.title);
-    this.node = element(
-      "section",
-      { class: "panel", "aria-labelledby": "job-failures" },
-      head,
-      this.list,
-    );
+  constructor(title, list, createEntry) {
+    this.list = list;
+    this.createEntry = createEntry;
+    this.node = createPanel(title, list);
   }
 
   /** Show failures. Those that are shown already are left alone, because they may be unfolded. */
@@ -24,8 +19,30 @@ export class Failures {
     this.node.hidden = failures.length === 0;
     if (text === this.#shown) return;
     this.#shown = text;
-    this.title.textContent = formatCount(failures.length, "failure");
-    this.list.replaceChildren(...failures.map(createFailure));
+    this.list.replaceChildren(...failures.map(this.createEntry));
+  }
+}
+
+/** The items that failed, and why. */
+export class ItemFailures extends FailureList {
+  constructor() {
+    super("Failures", element("div", {}), createFailure);
+  }
+
+  show(failures) {
+    setText(this.node.querySelector("h2"), formatCount(failures.length, "failure"));
+    super.show(failures);
+  }
+}
+
+/** The hooks that have failed. */
+export class HookFailures extends FailureList {
+  constructor() {
+    super("Hooks", element("ul", {}), createHook);
+  }
+
+  show(hooks) {
+    super.show(hooks.filter(({ error }) => error !== null));
   }
 }
 
@@ -47,5 +64,18 @@ function createFailure({ item, value, attempts, error, traceback }) {
       { class: "log", tabindex: 0, "aria-label": `Traceback of ${name}` },
       traceback || error,
     ),
+  );
+}
+
+function createHook({ target, error, attempts, pending }) {
+  const tries = `after ${formatCount(attempts, "attempt")}`;
+  return element(
+    "li",
+    { class: "hook" },
+    target === null
+      ? element("span", { class: "soft" }, "what it calls is shown to the owner only")
+      : element("span", { class: "code" }, target),
+    element("span", { class: "is-error" }, error.split("\n", 1)[0]),
+    element("span", { class: "soft" }, pending ? `${tries}; is tried again` : `${tries}; given up`),
   );
 }

@@ -86,7 +86,7 @@ export class JobRow {
   constructor(job, service) {
     this.job = job;
     this.service = service;
-    this.swatch = element("span", { "aria-hidden": "true" });
+    this.swatch = element("span", { class: "swatch", "aria-hidden": "true" });
     const address = { href: linkTo(job.name), title: job.name };
     this.link = element("a", { ...address, class: "name" }, job.name);
     this.group = element("span", { class: "tag" });
@@ -127,10 +127,8 @@ export class JobRow {
     const { time } = this.service;
     setText(this.cells.time, describeTime(this.job, time));
     setText(this.cells.left, describeLeft(this.job, time - this.updated));
-    const colour = hasColour(this.job.name)
-      ? `swatch ${colourOf(this.job.name)}`
-      : "swatch is-none";
-    setAttribute(this.swatch, "class", colour);
+    this.swatch.classList.toggle("is-none", !hasColour(this.job.name));
+    this.swatch.style.background = colourOf(this.job.name);
   }
 
   #describe() {
