@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Container
@@ -38,17 +37,12 @@ class _Places(TomlLines):
         return InputError(message)
 
 
-def read_json(body: bytes) -> Any:
-    """Return the JSON value in the body of a request."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is not valid JSON: {error}") from None
-
-
 def read_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object in the body of a request."""
-    value = read_json(body)
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise InputError(f"the body must be a JSON object, got {describe_value(value)}")
     return value
@@ -83,8 +77,3 @@ def name_command(command: Any) -> str:
     words = command.split() if isinstance(command, str) else command
     first = words[0] if isinstance(words, list) and words and isinstance(words[0], str) else "job"
     return os.path.basename(first)[:_MAX_NAME] or "job"
-
-
-def compute_digest(body: bytes) -> str:
-    """Return what tells the body of a request from others."""
-    return hashlib.blake2b(body, digest_size=16).hexdigest()

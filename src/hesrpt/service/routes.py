@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
@@ -22,7 +23,7 @@ from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
 from hesrpt.service.item_limits import READ_SECONDS
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
+from hesrpt.service.job_requests import read_jobs, read_object
 from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,
@@ -140,7 +141,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             specs = await to_thread.run_sync(read, abandon_on_cancel=True, limiter=_READERS)
         if scope.cancelled_caught:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
-        jobs = await queue.add(specs, idempotency_key, compute_digest(body))
+        digest = blake2b(body, digest_size=16).hexdigest()
+        jobs = await queue.add(specs, idempotency_key, digest)
         return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
 
     @router.patch(
@@ -152,11 +154,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
-
-        def change_each() -> list[str]:
-            return queue.change_all(kind, lambda job: True)
-
-        return answer(answers.ChangedJobs(jobs=await run_in_threadpool(change_each)))
+        changed = await run_in_threadpool(queue.change_all, kind, lambda job: True)
+        return answer(answers.ChangedJobs(jobs=changed))
 
     @router.post(
         "/changes",

@@ -2,9 +2,9 @@
 
 import { api } from "./api.js";
 import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatAmount, formatClock, formatDuration, formatWhole } from "./format.js";
+import { formatAmount, formatClock, formatCount, formatDuration, formatWhole } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
-import { HookFailures, ItemFailures } from "./job_failures.js";
+import { FailureList, createFailure, createHook } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
 import {
@@ -91,8 +91,8 @@ export class JobDetail {
   }
 
   #showAll(job) {
-    this.failures.show(job.failures);
-    this.hooks.show(job.hooks);
+    this.failures.show(job.failures, formatCount(job.failures.length, "failure"));
+    this.hooks.show(job.hooks.filter(({ error }) => error !== null));
     this.update(job);
     // The service announces what becomes of jobs, but not of their hooks.
     if (job.hooks.some(({ pending }) => pending)) this.#reloadIn(RELOAD_HOOKS_EVERY);
@@ -125,8 +125,8 @@ export class JobDetail {
     this.wait = element("p", { class: "wait" });
     this.error = element("p", { class: "form-error" });
     this.list = element("dl", { class: "facts" });
-    this.failures = new ItemFailures();
-    this.hooks = new HookFailures();
+    this.failures = new FailureList("Failures", "div", createFailure);
+    this.hooks = new FailureList("Hooks", "ul", createHook);
     this.log = new JobLog(job);
     this.items = new JobItems(job);
     const group = element(

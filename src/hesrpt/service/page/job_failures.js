@@ -1,52 +1,31 @@
 // What failed of a job: its items, and what was to be done at its end.
 
-import { createPanel, element, setText } from "./dom.js";
+import { createPanel, element } from "./dom.js";
 import { formatCount } from "./format.js";
 
 /** A panel with a list of failures, which is hidden while there are none. */
 export class FailureList {
   #shown = "";
 
-  constructor(title, list, createEntry) {
-    this.list = list;
+  constructor(title, tag, createEntry) {
+    this.list = element(tag, {});
     this.createEntry = createEntry;
-    this.node = createPanel(title, list);
+    this.node = createPanel(title, this.list);
   }
 
   /** Show failures. Those that are shown already are left alone, because they may be unfolded. */
-  show(failures) {
+  show(failures, title = null) {
     const text = JSON.stringify(failures);
     this.node.hidden = failures.length === 0;
     if (text === this.#shown) return;
     this.#shown = text;
+    if (title !== null) this.node.querySelector("h2").textContent = title;
     this.list.replaceChildren(...failures.map(this.createEntry));
   }
 }
 
-/** The items that failed, and why. */
-export class ItemFailures extends FailureList {
-  constructor() {
-    super("Failures", element("div", {}), createFailure);
-  }
-
-  show(failures) {
-    setText(this.node.querySelector("h2"), formatCount(failures.length, "failure"));
-    super.show(failures);
-  }
-}
-
-/** The hooks that have failed. */
-export class HookFailures extends FailureList {
-  constructor() {
-    super("Hooks", element("ul", {}), createHook);
-  }
-
-  show(hooks) {
-    super.show(hooks.filter(({ error }) => error !== null));
-  }
-}
-
-function createFailure({ item, value, attempts, error, traceback }) {
+/** Return why an item failed. */
+export function createFailure({ item, value, attempts, error, traceback }) {
   const name = value || `item ${item}`;
   const summary = element(
     "summary",
@@ -67,7 +46,8 @@ function createFailure({ item, value, attempts, error, traceback }) {
   );
 }
 
-function createHook({ target, error, attempts, pending }) {
+/** Return why a hook failed. */
+export function createHook({ target, error, attempts, pending }) {
   const tries = `after ${formatCount(attempts, "attempt")}`;
   return element(
     "li",
