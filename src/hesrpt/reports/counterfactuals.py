@@ -37,8 +37,7 @@ from hesrpt.decisions.learning import ItemDurations
 from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.reports.inspection import find_policy_change, read_history, read_report
-from hesrpt.reports.run_history import RunHistory
+from hesrpt.reports.inspection import RunHistory, find_policy_change, read_history, read_report
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal import Journal

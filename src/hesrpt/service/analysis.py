@@ -15,7 +15,7 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
-from hesrpt.reports.run_history import RunHistory
+from hesrpt.reports.inspection import RunHistory
 from hesrpt.reports.run_schedule import get_measured_size, get_measured_speedup
 from hesrpt.speedups import Speedup
 from hesrpt.speedups.limits import Limited

@@ -21,9 +21,8 @@ from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
-from hesrpt.service.item_limits import READ_SECONDS
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_requests import read_jobs, read_object
+from hesrpt.service.job_requests import READ_SECONDS, read_jobs, read_object
 from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,

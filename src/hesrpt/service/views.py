@@ -320,7 +320,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
 #: The type of the text that it gets.
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_Samples = dict[str, float]  # values by their labels, which may be empty
+_Samples = Mapping[str, float]  # values by their labels, which may be empty
 
 
 def write_metrics(queue: JobQueue, watchers: int) -> str:
