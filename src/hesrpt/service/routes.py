@@ -15,24 +15,27 @@ from starlette.responses import Response
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_view import STATES
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
 from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
-from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.service.job_requests import READ_SECONDS, read_jobs, read_object
 from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,
     METRICS_TYPE,
-    JobQuery,
     JobViews,
     Sorting,
+    count_states,
+    is_wanted,
     list_groups,
     list_items,
     show_servers,
+    sort_jobs,
     write_metrics,
 )
 from hesrpt.storage.journal_entries import RequestKind
@@ -108,17 +111,14 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         order: Literal["asc", "desc"] = "desc",
         failures: bool = False,
     ) -> Response:
-        query = JobQuery(
-            offset=offset,
-            limit=limit,
-            states=tuple(part for part in state.split(",") if part),
-            group=group,
-            search=search,
-            sort=sort,
-            descending=order == "desc",
-            lists_failures=failures,
-        )
-        return answer(views.list_page(query))
+        states = [part for part in state.split(",") if part]
+        if unknown := [part for part in states if part not in STATES]:
+            raise InputError(f"state must be one of {', '.join(STATES)}, got {unknown[0]!r}")
+        jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
+        found = [job for job in jobs if is_wanted(job, states, group, search)]
+        sort_jobs(found, sort, queue.driver.recall_ends(), descending=order == "desc")
+        page = views.view_all(found[offset : offset + limit], lists_failures=failures)
+        return answer(answers.JobPage(jobs=page, total=len(found), counts=count_states(jobs)))
 
     @router.post(
         "/jobs",
