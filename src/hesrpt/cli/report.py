@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from hesrpt.reports.counterfactuals import RunComparison
     from hesrpt.storage.journal_entries import JobRecord
 
-# How many of the latest jobs to compare policies on, as a service does, and how few say too little.
-_RECENT_JOBS, _FEWEST_JOBS = 40, 2
-
 
 def report(
     run: RunChoice,
@@ -135,11 +132,9 @@ def _compare_recent(directory: Path) -> RunComparison | None:
     """Compare policies on the latest jobs that can be simulated, if there are several."""
     from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
 
-    history = read_recent_history(directory, _RECENT_JOBS)
-    if history is None or len(history.records) < _FEWEST_JOBS:
-        return None
-    comparison = compare_policies(history)
-    return comparison if comparison.simulated else None
+    history = read_recent_history(directory)
+    comparison = None if history is None else compare_policies(history)
+    return comparison if comparison is not None and comparison.simulated else None
 
 
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:
@@ -183,11 +178,13 @@ def _create_row(job: JobView) -> dict[str, Any]:
 
 def _explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
     """Return why a service has no comparison with other policies; None if it has one."""
+    from hesrpt.reports.counterfactuals import FEWEST_JOBS
+
     comparison = schedule["comparison"]
     if comparison is not None:
         return str(comparison["reason"]) if comparison["reason"] else None
-    if schedule["ended"] < _FEWEST_JOBS:
-        return f"fewer than {_FEWEST_JOBS} jobs are done"
+    if schedule["ended"] < FEWEST_JOBS:
+        return f"fewer than {FEWEST_JOBS} jobs are done"
     return "the service works it out in the background; ask again in a minute"
 
 

@@ -209,6 +209,8 @@ class _Replay:
 _ALTERNATIVES = ("adaptive", "fifo", "equi")
 #: With more jobs than this, replays take too long: a minute, or a noticeable time after a run.
 MAX_JOBS, MAX_JOBS_AT_ONCE = 60, 20
+#: How many of the latest jobs to compare policies on, and how few say too little.
+RECENT_JOBS, FEWEST_JOBS = 40, 2
 # About how many pieces of work to replay: with more items, several in a row make one piece.
 _MAX_PIECES = 600
 # Give up if there are more pieces than this.
@@ -477,15 +479,15 @@ def describe_history(driver: Driver) -> RunHistory:
         )
 
 
-def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | None:
-    """Return what happened to the latest jobs that are done and can be replayed; None if none can.
+def read_recent_history(directory: Path, most: int = RECENT_JOBS) -> RunHistory | None:
+    """Return what happened to the latest jobs that can be replayed; None if there are too few.
 
     All other jobs count as given: the servers that they held are not there.
     """
     with closing(Journal.read(directory)) as journal:
         groups = journal.get_value("groups", {}, parse=read_groups)
         records = choose_recent(journal.read_records(), groups, most)
-        if not records:
+        if len(records) < FEWEST_JOBS:
             return None
         history = read_history(journal, records, find_policy_change(journal))
     return replace(

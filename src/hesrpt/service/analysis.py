@@ -22,16 +22,11 @@ from hesrpt.speedups.limits import Limited
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.workload import Workload
 
-#: How many of the latest jobs are looked at.
-MAX_JOBS = 40
-# A bound on fewer jobs says little.
-_MIN_JOBS = 2
-
 
 def analyse(directory: Path) -> dict[str, Any]:
     """Return the comparison with other policies and the lower bound, as JSON values."""
-    history = read_recent_history(directory, MAX_JOBS)
-    if history is None or len(history.records) < _MIN_JOBS:
+    history = read_recent_history(directory)
+    if history is None:
         return {"comparison": None, "bound": None}
     comparison = compare_policies(history)
     return {

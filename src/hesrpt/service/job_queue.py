@@ -195,18 +195,11 @@ class JobQueue:
         if isinstance(job, JobRecord):
             problem = "has no failed items" if kind == "retry" else describe_end(job.state)
             raise RefusedError(problem, argument=f"job {name!r}")
-        (answer,) = self._ask([Request(kind=kind, job=job.number, weight=weight)])
-        if answer is not None and answer.is_refused:
-            text = answer.text.removeprefix(f"job {name!r}: ")
-            raise RefusedError(text, argument=f"job {name!r}")
-        return _UNANSWERED if answer is None else answer.text
+        return self._ask_once(Request(kind=kind, job=job.number, weight=weight), f"job {name!r}")
 
     def change_group(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
         """Ask the scheduler to change a group of jobs; return what was done."""
-        (answer,) = self._ask([Request(kind=kind, group=name, weight=weight)])
-        if answer is not None and answer.is_refused:
-            raise RefusedError(answer.text)
-        return _UNANSWERED if answer is None else answer.text
+        return self._ask_once(Request(kind=kind, group=name, weight=weight))
 
     def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> list[str]:
         """Ask for a change of several jobs; return the names of those that were changed."""
@@ -251,6 +244,13 @@ class JobQueue:
         return [
             replace(each, text=each.text.removeprefix(f"job {each.job!r}: ")) for each in results
         ]
+
+    def _ask_once(self, request: Request, subject: str | None = None) -> str:
+        """Return what was done about a job or a group; raise an error if it was refused."""
+        (answer,) = self._ask([request])
+        if answer is not None and answer.is_refused:
+            raise RefusedError(answer.text.removeprefix(f"{subject}: "), argument=subject)
+        return _UNANSWERED if answer is None else answer.text
 
     def _ask(self, requests: Sequence[Request]) -> list[Answer | None]:
         return self.driver.ask(requests, ANSWER_SECONDS) if requests else []
