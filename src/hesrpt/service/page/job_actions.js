@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { confirm } from "./dialogs.js";
-import { element, svgElement } from "./dom.js";
+import { element, setChildren, svgElement } from "./dom.js";
 import { formatCount, formatWhole } from "./format.js";
 import { clearErrors, showAnswer, showError } from "./notices.js";
 import { isActive } from "./service.js";
@@ -74,7 +74,7 @@ function createIcon(path) {
 }
 
 /** Return the names of the actions that a job offers now. */
-export function listActions(job) {
+function listActions(job) {
   const names = [];
   if (isActive(job)) names.push(job.state === "paused" ? "resume" : "pause");
   if (job.failed > 0 || ["failed", "cancelled"].includes(job.state)) names.push("retry");
@@ -83,7 +83,7 @@ export function listActions(job) {
 }
 
 /** Return a button for an action; `getJob` returns the job as it is when the button is used. */
-export function createButton(name, getJob, { withText = false, done = () => {} } = {}) {
+function createButton(name, getJob, { withText = false, done = () => {} } = {}) {
   const { label, act, path } = ACTIONS[name];
   const button = element("button", { type: "button", class: withText ? "quiet" : "icon" });
   button.append(createIcon(path));
@@ -100,4 +100,15 @@ export function createButton(name, getJob, { withText = false, done = () => {} }
     if (answer) done(answer);
   });
   return button;
+}
+
+/** Show the buttons of a job in `parent`; each is created once. `fallback` may get their focus. */
+export function offerActions(parent, buttons, getJob, fallback, options) {
+  const names = listActions(getJob());
+  for (const name of names) buttons[name] ??= createButton(name, getJob, options);
+  setChildren(
+    parent,
+    names.map((name) => buttons[name]),
+    fallback,
+  );
 }

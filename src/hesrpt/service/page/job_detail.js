@@ -1,9 +1,9 @@
 // The page of one job: what it is, how far it is, what failed, its output and its items.
 
 import { api } from "./api.js";
-import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
+import { createPanel, element, setAttribute, setText } from "./dom.js";
 import { formatAmount, formatClock, formatCount, formatDuration, formatWhole } from "./format.js";
-import { createButton, listActions, setWeight } from "./job_actions.js";
+import { offerActions, setWeight } from "./job_actions.js";
 import { FailureList, createFailure, createHook } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
@@ -65,7 +65,8 @@ export class JobDetail {
     this.wait.hidden = !wait;
     setText(this.error, job.error ?? "");
     this.error.hidden = !job.error || this.job.failures.length > 0;
-    this.#offer(listActions(job));
+    const done = (answer) => answer.job && this.update(answer.job);
+    offerActions(this.actions, this.#buttons, () => this.job, this.title, { withText: true, done });
     this.#showFacts();
     if (isActive(job) && !wasActive) this.log.open(true);
   }
@@ -155,18 +156,6 @@ export class JobDetail {
       this.hooks.node,
       createPanel("Output", this.log.state, this.log.output),
       this.items.node,
-    );
-  }
-
-  #offer(names) {
-    const done = (answer) => answer.job && this.update(answer.job);
-    for (const name of names) {
-      this.#buttons[name] ??= createButton(name, () => this.job, { withText: true, done });
-    }
-    setChildren(
-      this.actions,
-      names.map((name) => this.#buttons[name]),
-      this.title,
     );
   }
 
