@@ -34,9 +34,9 @@ def check_number(name: str, value: object) -> float:
             raise TypeError  # float() would accept "4" and True
         result = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"must be a number, got {shorten(value)}", argument=name) from None
+        raise _refuse(name, "be a number", value) from None
     if not math.isfinite(result):
-        raise InputError(f"must be finite, got {shorten(value)}", argument=name)
+        raise _refuse(name, "be finite", value)
     return result
 
 
@@ -44,7 +44,7 @@ def check_positive(name: str, value: object) -> float:
     """Return ``value`` as a float greater than 0."""
     result = check_number(name, value)
     if result <= 0:
-        raise InputError(f"must be greater than 0, got {shorten(value)}", argument=name)
+        raise _refuse(name, "be greater than 0", value)
     return result
 
 
@@ -52,7 +52,7 @@ def check_at_least(name: str, value: object, minimum: float) -> float:
     """Return ``value`` as a float of at least ``minimum``."""
     result = check_number(name, value)
     if result < minimum:
-        raise InputError(f"must be at least {minimum:g}, got {shorten(value)}", argument=name)
+        raise _refuse(name, f"be at least {minimum:g}", value)
     return result
 
 
@@ -60,9 +60,7 @@ def check_between(name: str, value: object, low: float, high: float) -> float:
     """Return ``value`` as a float from ``low`` to ``high``, both included."""
     result = check_number(name, value)
     if not low <= result <= high:
-        raise InputError(
-            f"must lie between {low:g} and {high:g}, got {shorten(value)}", argument=name
-        )
+        raise _refuse(name, f"lie between {low:g} and {high:g}", value)
     return result
 
 
@@ -70,25 +68,21 @@ def check_whole_number(name: str, value: object, minimum: int) -> int:
     """Return ``value`` as an int of at least ``minimum``."""
     result = check_number(name, value)
     if result != int(result) or result < minimum:
-        raise InputError(
-            f"must be a whole number of at least {minimum}, got {shorten(value)}", argument=name
-        )
+        raise _refuse(name, f"be a whole number of at least {minimum}", value)
     return int(result)
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
-        raise InputError(
-            f"must be one of {', '.join(choices)}, got {shorten(value)}", argument=name
-        )
+        raise _refuse(name, f"be one of {', '.join(choices)}", value)
     return value
 
 
 def check_flag(name: str, value: object) -> bool:
     """Return ``value`` if it is True or False; other truthy or falsy values are refused."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"must be True or False, got {shorten(value)}", argument=name)
+        raise _refuse(name, "be True or False", value)
     return bool(value)
 
 
@@ -102,11 +96,9 @@ def check_vector(name: str, values: ArrayLike) -> FloatArray:
             raise TypeError  # NumPy would convert "4", True and dates
         result = np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(
-            f"must be a list of numbers, got {shorten(values)}", argument=name
-        ) from None
+        raise _refuse(name, "be a list of numbers", values) from None
     if result.ndim != 1:
-        raise InputError(f"must be a flat list of numbers, got {shorten(values)}", argument=name)
+        raise _refuse(name, "be a flat list of numbers", values)
     _check_each(name, result, np.isfinite(result), "finite")
     return result
 
@@ -142,8 +134,11 @@ def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
 def _check_each(name: str, values: FloatArray, valid: BoolArray, expected: str) -> None:
     if not valid.all():
         index = int(np.argmin(valid))
-        value = float(values[index])
-        raise InputError(f"must be {expected}, got {shorten(value)}", argument=f"{name}[{index}]")
+        raise _refuse(f"{name}[{index}]", f"be {expected}", float(values[index]))
+
+
+def _refuse(name: str, expected: str, value: object) -> InputError:
+    return InputError(f"must {expected}, got {shorten(value)}", argument=name)
 
 
 def shorten(value: object, limit: int = 60) -> str:

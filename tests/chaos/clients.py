@@ -303,7 +303,7 @@ class SteeringClient(threading.Thread):
             return
         try:
             client = self.connect()
-            items = client._connection.get(f"jobs/{job.name}/items", limit=100)["items"]
+            items = client._get(f"jobs/{job.name}/items", limit=100)["items"]
         except ServiceError:
             return
         now = time.monotonic()

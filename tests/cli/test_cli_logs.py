@@ -12,9 +12,9 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.cli.logs import print_json_lines
-from hesrpt.cli.run_access import ItemOutput, JobOutput
+from hesrpt.cli.run_access import JobOutput
 from hesrpt.jobs.jobs_file import parse_jobs_file
-from hesrpt.reports.inspection import LogFollower, read_status
+from hesrpt.reports.inspection import ItemOutput, LogFollower, list_logs, read_status
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.logs import mark_attempt
 
@@ -91,8 +91,8 @@ def test_follower_reads_only_what_is_new_and_notices_cuts(tmp_path: Path) -> Non
     with Pool(1, state=tmp_path / "s") as pool:
         add_job(pool, tmp_path, "echo one")
     follower = LogFollower(tmp_path / "s", "a")
-    ((log, content),), goes_on = follower.read()
-    assert (log.item, content, goes_on) == (0, b"one\n", False)
+    (log,) = list_logs(tmp_path / "s", "a")
+    assert follower.read() == ([ItemOutput(0, log.title, b"one\n")], False)
     assert follower.read() == ([], False)
     with log.path.open("ab") as file:
         file.write(b"more")

@@ -24,8 +24,7 @@ from hesrpt.reports.counterfactuals import (
     compare_policies,
     read_recent_history,
 )
-from hesrpt.reports.inspection import read_report
-from hesrpt.reports.run_history import RunHistory
+from hesrpt.reports.inspection import RunHistory, read_report
 from hesrpt.scheduler import driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import request_change, submit_jobs

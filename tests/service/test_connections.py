@@ -17,7 +17,7 @@ from support.served_queue import serve_queue
 from support.service_process import ServiceProcess
 from support.waiting import wait_until
 
-from hesrpt.service import item_limits
+from hesrpt.service import job_requests
 from hesrpt.service.connections import MAX_HEADERS
 
 _DESCRIPTORS = 256
@@ -127,7 +127,7 @@ def test_streams_of_readers_leave_some_to_the_owner(service: ServiceProcess, pat
 
 
 def test_items_are_read_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_limits, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(job_requests, "READ_SECONDS", 0.5)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "lines").write_text("a\nb\n")
     (tmp_path / "link").symlink_to(tmp_path / "lines")
@@ -145,7 +145,7 @@ def test_items_are_read_within_limits(tmp_path: Path, monkeypatch: pytest.Monkey
         endless = post("/**/no-such-name")
         assert "took longer than 0.5 s" in endless.json()["detail"]
         assert time.monotonic() - began < 30
-        monkeypatch.setattr(item_limits, "READ_SECONDS", 30.0)
+        monkeypatch.setattr(job_requests, "READ_SECONDS", 30.0)
         assert post({"lines": str(tmp_path / "link")}).json()["jobs"][0]["items"] == 2
         assert post(f"{tmp_path}/li*").json()["jobs"][0]["items"] == 2
         ranges = [{"command": "true {item}", "items": {"range": [600_000]}}] * 2

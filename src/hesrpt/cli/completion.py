@@ -1,12 +1,14 @@
 """Shell completion: what to offer for a partly typed value of an option or argument.
 
 These functions run at every press of the Tab key, so they import the library only where needed.
+Typer leaves out what does not begin with the part that is typed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, get_args
 
 import typer
@@ -19,81 +21,75 @@ if TYPE_CHECKING:
     from hesrpt.cli.run_access import DirectoryRun, ServiceRun
 
 
-def complete_policy(incomplete: str) -> list[tuple[str, str]]:
-    """Return the policies whose names start with ``incomplete``, with their titles."""
-    entries = POLICIES.items()
-    return [(name, entry.title) for name, entry in entries if name.startswith(incomplete)]
+def complete_policy() -> list[tuple[str, str]]:
+    """Return the policies, with their titles."""
+    return [(name, entry.title) for name, entry in POLICIES.items()]
 
 
-def complete_malleable_policy(incomplete: str) -> list[tuple[str, str]]:
-    """Return the policies of a live run whose names start with ``incomplete``, with titles."""
-    malleable = list_malleable_policies()
-    return [offer for offer in complete_policy(incomplete) if offer[0] in malleable]
+def complete_malleable_policy() -> list[tuple[str, str]]:
+    """Return the policies of a live run, with their titles."""
+    return [(name, POLICIES[name].title) for name in list_malleable_policies()]
 
 
 def complete_policies(incomplete: str) -> list[str]:
     """Return completions of the last name in a comma-separated list of policies."""
-    *complete, last = incomplete.split(",")
-    names = [name for name in POLICIES if name.startswith(last) and name not in complete]
-    return [",".join([*complete, name]) for name in names]
+    *complete, _ = incomplete.split(",")
+    return [",".join([*complete, name]) for name in POLICIES if name not in complete]
 
 
-def complete_sizes(incomplete: str) -> list[str]:
-    """Return the size distributions whose names start with ``incomplete``."""
-    return [name for name in SIZES if name.startswith(incomplete)]
+def complete_sizes() -> list[str]:
+    """Return the size distributions."""
+    return list(SIZES)
 
 
-def complete_engine(incomplete: str) -> list[str]:
-    """Return the engines whose names start with ``incomplete``."""
+def complete_engine() -> list[str]:
+    """Return the engines."""
     from hesrpt.engines.registry import list_engines
 
-    return [name for name in list_engines() if name.startswith(incomplete)]
+    return list_engines()
 
 
-def complete_change(incomplete: str) -> list[str]:
-    """Return the choices of --on-change that start with ``incomplete``."""
+def complete_change() -> list[str]:
+    """Return the choices of --on-change."""
     from hesrpt.scheduler.job_registry import OnChange
 
-    return [choice for choice in get_args(OnChange) if choice.startswith(incomplete)]
+    return list(get_args(OnChange))
 
 
-def complete_after_failure(incomplete: str) -> list[str]:
-    """Return the choices of --after-failure that start with ``incomplete``."""
+def complete_after_failure() -> list[str]:
+    """Return the choices of --after-failure."""
     from hesrpt.jobs.job_spec import AfterFailure
 
-    return [choice for choice in get_args(AfterFailure) if choice.startswith(incomplete)]
+    return list(get_args(AfterFailure))
 
 
-def complete_format(incomplete: str) -> list[str]:
-    """Return the trace formats whose names start with ``incomplete``."""
+def complete_format() -> list[str]:
+    """Return the trace formats."""
     from hesrpt.traces.formats import FORMATS
 
-    return [name for name in FORMATS if name.startswith(incomplete)]
+    return list(FORMATS)
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs of the run whose names start with ``incomplete``."""
     try:
         run, typed = _find_run(ctx)
-        names = run.list_names()
+        return _complete_name([name for name in run.list_names() if name not in typed], incomplete)
     except InputError:
         return []
-    return [
-        _escape_in_bash(name)
-        for name in names
-        if name.startswith(incomplete)
-        and name not in typed
-        and name.isprintable()  # shells cannot complete the others
-    ]
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups of jobs of the run that start with ``incomplete``."""
     try:
-        groups = _find_run(ctx)[0].list_groups()
+        return _complete_name(_find_run(ctx)[0].list_groups(), incomplete)
     except InputError:
         return []
-    found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
+
+
+def _complete_name(names: Iterable[str], incomplete: str) -> list[str]:
+    """Return the names that start so, except for those that shells cannot complete."""
+    found = [name for name in names if name.startswith(incomplete) and name.isprintable()]
     return [_escape_in_bash(name) for name in found]
 
 

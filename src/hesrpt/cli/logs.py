@@ -64,13 +64,41 @@ def _parse_item(text: str) -> int:
 
 
 def print_text(job: str, output: JobOutput) -> bool:
-    """Print output as it is, that of each item below a heading; return whether there was any."""
-    printer = _Printer()
-    for part in output.parts:
-        printer.begin(part.item, f"--- {job}, {part.title}" if output.has_several else "")
-        printer.print(part.content)
-    printer.end()
-    return printer.has_printed
+    """Print output as it is, that of each item below a heading; return whether there was any.
+
+    As ``ls`` and ``git`` do, escape control characters on a terminal, and pass on all bytes to a
+    file or a pipe.
+    """
+    buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    shown: int | None = None  # the item whose output is being printed
+    last = b"\n"  # what was printed last
+
+    def end_item() -> None:
+        if buffer is None:
+            sys.stdout.write(escape_output(decoder.decode(b"", final=True)))
+        if not last.endswith(b"\n"):
+            print()
+        sys.stdout.flush()
+
+    has_printed = False
+    for item, title, content in output.parts:
+        if item != shown:
+            end_item()
+            shown, last = item, b"\n"
+            if output.has_several:
+                print(escape(f"--- {job}, {title}"), flush=True)
+        if not content:
+            continue
+        if buffer is None:
+            sys.stdout.write(escape_output(decoder.decode(content)))
+            sys.stdout.flush()
+        else:
+            buffer.write(content)
+            buffer.flush()
+        has_printed, last = True, content
+    end_item()
+    return has_printed
 
 
 def print_json_lines(job: str, output: JobOutput) -> bool:
@@ -93,49 +121,3 @@ def print_json_lines(job: str, output: JobOutput) -> bool:
 def _print_line(job: str, item: int, line: bytes) -> None:
     text = line.decode("utf-8", "replace")
     print(json.dumps({"job": job, "item": item, "line": text}, ensure_ascii=False))
-
-
-class _Printer:
-    """Prints the output of items.
-
-    As ``ls`` and ``git`` do, escape control characters on a terminal, and pass on all bytes to a
-    file or a pipe.
-    """
-
-    def __init__(self) -> None:
-        self.has_printed = False
-        self._item: int | None = None  # whose output is being printed
-        self._is_line_open = False  # whether the last line has no end yet
-        self._buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-
-    def begin(self, item: int, heading: str) -> None:
-        """Print the heading of an item, unless its output is being printed already."""
-        if item != self._item:
-            self.end()
-            self._item = item
-            if heading:
-                print(escape(heading))
-            sys.stdout.flush()
-
-    def print(self, content: bytes) -> None:
-        """Print output of the item."""
-        if not content:
-            return
-        self.has_printed = True
-        if self._buffer is None:
-            sys.stdout.write(escape_output(self._decoder.decode(content)))
-            sys.stdout.flush()
-        else:
-            self._buffer.write(content)
-            self._buffer.flush()
-        self._is_line_open = not content.endswith(b"\n")
-
-    def end(self) -> None:
-        """End the output of an item, and its last line."""
-        if self._buffer is None:
-            sys.stdout.write(escape_output(self._decoder.decode(b"", final=True)))
-        if self._is_line_open:
-            print()
-        self._is_line_open = False
-        sys.stdout.flush()

@@ -62,6 +62,16 @@ def parse_whole_number(text: str) -> int:
     return int(number)
 
 
+def parse_quantity(
+    option: str, text: str | None, parse: Callable[[str], float], expected: str
+) -> float | None:
+    """Return the duration or the bytes that the text of an option stands for, if there is one."""
+    try:
+        return None if text is None else parse(text)
+    except ValueError:
+        raise InputError(f"{option} must be {expected}, got {text!r}") from None
+
+
 def parse_pairs(
     text: str, expected: str, argument: str, names: Container[str] | None = None
 ) -> dict[str, str]:

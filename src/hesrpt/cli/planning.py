@@ -160,26 +160,28 @@ def _build_plan_table(plan: planner.Plan, width: int) -> Table:
 
 def _describe_proof(plan: planner.Plan, verified_gap: float | None) -> str:
     proof, cost = plan.certificate, COSTS[plan.objective]
-    checked = "" if verified_gap is None else ", verified independently of the solver"
-    if proof.proven:
-        return (
-            f"[green]proven optimal[/]: no schedule has a {cost} below "
-            f"{proof.lower_bound:.10g} (gap {_format_gap(proof.gap)}{checked})"
+    verdict = "[green]proven optimal[/]: no schedule"
+    if not proof.proven:
+        verdict = (
+            f"[yellow]not proven optimal[/]: {proof.reason}. The plan is {proof.summary}. "
+            "No schedule with the same completion order"
         )
-    return (
-        f"[yellow]not proven optimal[/]: {proof.reason}. The plan is {proof.summary}. "
-        f"No schedule with the same completion order has a {cost} below "
-        f"{proof.lower_bound:.10g} (gap {_format_gap(proof.gap)}{checked})"
-    )
-
-
-def _format_gap(gap: float) -> str:
-    return "below 1e-12" if abs(gap) < 1e-12 else f"{gap:.2g}"
+    gap = "below 1e-12" if abs(proof.gap) < 1e-12 else f"{proof.gap:.2g}"
+    checked = "" if verified_gap is None else ", verified independently of the solver"
+    return f"{verdict} has a {cost} below {proof.lower_bound:.10g} (gap {gap}{checked})"
 
 
 def _plan_as_json(plan: planner.Plan, verified_gap: float | None = None) -> dict[str, Any]:
     """Return a plan as JSON values, with the jobs in the order of the input."""
     proof, workload = plan.certificate, plan.workload
+    columns = {
+        "name": workload.names,
+        "size": workload.sizes.tolist(),
+        "completion_time": plan.completion_times.tolist(),
+        "flow_time": plan.flow_times.tolist(),
+        "slowdown": plan.slowdowns.tolist(),
+        "value": proof.job_values.tolist(),
+    }
     result: dict[str, Any] = {
         "objective": plan.objective,
         "servers": plan.servers,
@@ -198,23 +200,8 @@ def _plan_as_json(plan: planner.Plan, verified_gap: float | None = None) -> dict
             "verified_gap": verified_gap,
         },
         "jobs": [
-            {
-                "name": name,
-                "size": size,
-                "completion_time": end,
-                "flow_time": flow_time,
-                "slowdown": slowdown,
-                "value": value,
-            }
-            for name, size, end, flow_time, slowdown, value in zip(
-                workload.names,
-                workload.sizes.tolist(),
-                plan.completion_times.tolist(),
-                plan.flow_times.tolist(),
-                plan.slowdowns.tolist(),
-                proof.job_values.tolist(),
-                strict=True,
-            )
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
         ],
         "phases": None,
     }

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from hesrpt.reports.counterfactuals import RunComparison
     from hesrpt.storage.journal_entries import JobRecord
 
-# How many of the latest jobs to compare policies on, as a service does, and how few say too little.
-_RECENT_JOBS, _FEWEST_JOBS = 40, 2
-
 
 def report(
     run: RunChoice,
@@ -109,30 +106,21 @@ def report(
         print_locations(plot, csv)
 
 
-def _print_json(
-    *,
-    servers: int,
-    metrics: Mapping[str, float] | None = None,
-    mean_flow_time: float | None = None,
-    comparison: Mapping[str, Any] | None = None,
-    recent: Mapping[str, Any] | None = None,
-    bound: Mapping[str, Any] | None = None,
-    reason: str | None = None,
-    jobs: Sequence[Mapping[str, Any]] = (),
-) -> None:
+def _print_json(*, servers: int, jobs: Sequence[Mapping[str, Any]] = (), **found: Any) -> None:
     """Print a report, with the same keys by state directory and by URL."""
-    print_json(
-        servers=servers,
-        metrics=metrics,
-        mean_flow_time=mean_flow_time,  # of the jobs that are done
-        done=sum(job["state"] == "done" for job in jobs),
-        ended=len(jobs),
-        comparison=comparison,  # of all jobs
-        recent=recent,  # of the latest, if not all can be compared
-        bound=bound,  # for the latest
-        reason=reason,  # why not all were compared
-        jobs=list(jobs),
-    )
+    content = {
+        "servers": servers,
+        "metrics": None,
+        "mean_flow_time": None,  # of the jobs that are done
+        "done": sum(job["state"] == "done" for job in jobs),
+        "ended": len(jobs),
+        "comparison": None,  # of all jobs
+        "recent": None,  # of the latest, if not all can be compared
+        "bound": None,  # for the latest
+        "reason": None,  # why not all were compared
+        "jobs": jobs,
+    }
+    print_json(**content | found)
 
 
 def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
@@ -144,11 +132,9 @@ def _compare_recent(directory: Path) -> RunComparison | None:
     """Compare policies on the latest jobs that can be simulated, if there are several."""
     from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
 
-    history = read_recent_history(directory, _RECENT_JOBS)
-    if history is None or len(history.records) < _FEWEST_JOBS:
-        return None
-    comparison = compare_policies(history)
-    return comparison if comparison.simulated else None
+    history = read_recent_history(directory)
+    comparison = None if history is None else compare_policies(history)
+    return comparison if comparison is not None and comparison.simulated else None
 
 
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:
@@ -192,11 +178,13 @@ def _create_row(job: JobView) -> dict[str, Any]:
 
 def _explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
     """Return why a service has no comparison with other policies; None if it has one."""
+    from hesrpt.reports.counterfactuals import FEWEST_JOBS
+
     comparison = schedule["comparison"]
     if comparison is not None:
         return str(comparison["reason"]) if comparison["reason"] else None
-    if schedule["ended"] < _FEWEST_JOBS:
-        return f"fewer than {_FEWEST_JOBS} jobs are done"
+    if schedule["ended"] < FEWEST_JOBS:
+        return f"fewer than {FEWEST_JOBS} jobs are done"
     return "the service works it out in the background; ask again in a minute"
 
 

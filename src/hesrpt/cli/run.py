@@ -120,18 +120,19 @@ def run(
 
     if jobs is None and state is None:
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR")
-    if jobs is None and state is not None and not holds_run(state):
+    earlier = state if state is not None and holds_run(state) else None
+    if jobs is None and earlier is None:
         raise InputError(f"{state}: holds no run; to start one, give a jobs file")
     if on_change is not None and state is None:
         raise InputError("--on-change needs --state DIR")
     engine, parsed_options = engine_options.engine, engine_options.parse()
-    known = read_job_names(state) if state is not None and holds_run(state) else ()
+    known = () if earlier is None else read_job_names(earlier)
     file = JobsFile() if jobs is None else read_jobs_file(jobs, known)
     if file.resources and engine == "local":
         parsed_options.setdefault("resources", file.resources)
     if log is not None and not dry_run:
         _log_to_file(log)
-    earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
+    earlier_policy = None if earlier is None else read_policy(earlier)
     chosen = policy or file.policy or earlier_policy or "adaptive"
     options = RunOptions(
         servers=file.servers if servers is None else servers,

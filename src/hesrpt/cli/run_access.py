@@ -18,6 +18,7 @@ from hesrpt.jobs.job_view import JobView
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.reports.inspection import (
     ItemLog,
+    ItemOutput,
     LogFollower,
     RunStatus,
     list_logs,
@@ -91,14 +92,6 @@ class AddedJobs(NamedTuple):
     note: str = ""  # when they start, if not now
 
 
-class ItemOutput(NamedTuple):
-    """Something that an item has printed."""
-
-    item: int
-    title: str  # the number of the item; for a command also the item
-    content: bytes
-
-
 class JobOutput(NamedTuple):
     """What the items of a job have printed, or will print."""
 
@@ -112,13 +105,9 @@ class DirectoryRun:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def read_status(self) -> RunStatus:
-        """Return the state of all jobs."""
-        return read_status(self.directory)
-
     def read(self, *, failures: bool = True) -> RunView:
         """Return what is shown of the run; a directory always tells the failed items of jobs."""
-        status = self.read_status()
+        status = read_status(self.directory)
         return RunView(
             overview=status.overview,
             failed_hooks=list_failed_hooks(status.hooks, is_owner=True),
@@ -136,11 +125,11 @@ class DirectoryRun:
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs, also of those that were only submitted."""
-        return [job.name for job in self.read_status().views]
+        return [job.name for job in read_status(self.directory).views]
 
     def list_groups(self) -> list[str]:
         """Return the names of the groups of jobs."""
-        return list(self.read_status().groups)
+        return list(read_status(self.directory).groups)
 
     def change(
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
@@ -150,7 +139,7 @@ class DirectoryRun:
 
     def explain_missing_answers(self) -> str:
         """Return why requests were not answered, and what to do about it."""
-        status = self.read_status()
+        status = read_status(self.directory)
         if status.is_running:
             return ""
         return f"no scheduler is running{_describe_continuation(status, self.directory)}"
@@ -192,7 +181,7 @@ class DirectoryRun:
         has_warned = False
         wanted: Sequence[str] | None = names or None
         while True:
-            status = self.read_status()
+            status = read_status(self.directory)
             jobs = {job.name: job for job in status.views}
             if wanted is None:
                 wanted = [name for name, job in jobs.items() if not job.has_ended]
@@ -231,8 +220,7 @@ def _follow(follower: LogFollower) -> Iterator[ItemOutput]:
     while goes_on:
         started = time.monotonic()
         outputs, goes_on = follower.read()
-        for log, content in outputs:
-            yield ItemOutput(log.item, log.title, content)
+        yield from outputs
         if goes_on:
             time.sleep(max(_FOLLOW_SECONDS, _FOLLOW_FACTOR * (time.monotonic() - started)))
 

@@ -10,7 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from hesrpt.cli.options import EngineOptions, malleable_policy_option, option, whole_number_option
+from hesrpt.cli.options import (
+    EngineOptions,
+    malleable_policy_option,
+    option,
+    parse_quantity,
+    whole_number_option,
+)
 from hesrpt.display.console import escape
 from hesrpt.errors import InputError
 
@@ -178,14 +184,8 @@ def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Re
     from hesrpt.scheduler.pruning import Retention
     from hesrpt.units import parse_bytes, parse_duration
 
-    try:
-        max_age = None if age is None else parse_duration(age)
-    except ValueError:
-        raise InputError(f"--keep must be a duration such as 30d, got {age!r}") from None
-    try:
-        max_bytes = None if size is None else parse_bytes(size)
-    except ValueError:
-        raise InputError(f"--keep-bytes must be a size such as 10GB, got {size!r}") from None
+    max_age = parse_quantity("--keep", age, parse_duration, "a duration such as 30d")
+    max_bytes = parse_quantity("--keep-bytes", size, parse_bytes, "a size such as 10GB")
     return Retention(max_age=max_age, max_bytes=max_bytes, max_jobs=jobs)
 
 

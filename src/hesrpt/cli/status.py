@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt.cli.options import AsJson, RunArguments, RunChoice, option
+from hesrpt.cli.options import AsJson, RunArguments, RunChoice, option, parse_quantity
 from hesrpt.cli.terminal import create_table, print_json, print_table
 from hesrpt.display.console import create_console, escape, literal
 from hesrpt.errors import InputError
@@ -184,14 +184,8 @@ def wait(
     no sense, 3 if the service cannot be reached, and 124 if it took too long.
     """
     target, names = run.find(jobs)
-    wait_for_jobs(target, names, _parse_timeout(timeout), as_json=as_json)
-
-
-def _parse_timeout(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError:
-        raise InputError(f"--timeout must be a duration such as 90 or 2h, got {text!r}") from None
+    most = parse_quantity("--timeout", timeout, parse_duration, "a duration such as 90 or 2h")
+    wait_for_jobs(target, names, most, as_json=as_json)
 
 
 def wait_for_jobs(

@@ -266,19 +266,27 @@ def whatif(
             "policies and bound" if bound else "policies", hidden=as_json
         ) as progress:
             studies.append(replay_trace(jobs, each, progress))
+    about = studies[0].conclusion
+    if plot or sensitivity or fractions:
+        from hesrpt.plotting import save_figure, sensitivity_figures, whatif_figures
+    if plot is not None:
+        save_figure(whatif_figures.draw_overview(studies[0]), plot, description=about)
     variations = Variations()
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
             swept = vary_parameters(jobs, options[0], progress=progress)
-            variations = replace(variations, sensitivity=swept)
+        variations = replace(variations, sensitivity=swept)
+        drawn = sensitivity_figures.draw_sensitivity(swept)
+        save_figure(drawn, sensitivity, description=about)
     if fractions is not None:
         resizable = None if names is None else [name for name in names if name not in RIGID]
         with show_progress("fractions", hidden=as_json) as progress:
             counted = vary_fraction(jobs, options[0], resizable, progress=progress)
-            variations = replace(variations, fractions=counted)
+        variations = replace(variations, fractions=counted)
+        drawn = sensitivity_figures.draw_fractions(counted)
+        save_figure(drawn, fractions, description=about)
     if csv is not None:
         write_csv(csv, studies[0].rows())
-    _write_figures(studies[0], variations, plot, sensitivity, fractions)
     provenance = describe_provenance(context, trace=jobs.sha256)
     if report is not None:
         from hesrpt.whatif.report import write_report
@@ -296,29 +304,6 @@ def _split_powers(text: str) -> list[str | None]:
     if "(" in text or ":" in text:
         return [text]
     return [*split_list(text)] or [text]
-
-
-def _write_figures(
-    study: Study,
-    variations: Variations,
-    plot: Path | None,
-    sensitivity: Path | None,
-    fractions: Path | None,
-) -> None:
-    """Write the figures that were asked for."""
-    if not any((plot, sensitivity, fractions)):
-        return
-    from hesrpt.plotting import save_figure, sensitivity_figures, whatif_figures
-
-    about = study.conclusion
-    if plot is not None:
-        save_figure(whatif_figures.draw_overview(study), plot, description=about)
-    if sensitivity is not None and variations.sensitivity is not None:
-        drawn = sensitivity_figures.draw_sensitivity(variations.sensitivity)
-        save_figure(drawn, sensitivity, description=about)
-    if fractions is not None and variations.fractions is not None:
-        drawn = sensitivity_figures.draw_fractions(variations.fractions)
-        save_figure(drawn, fractions, description=about)
 
 
 def _print_studies(studies: Sequence[Study], variations: Variations) -> None:

@@ -200,7 +200,7 @@ def _render_table(title: str, jobs: list[JobView], footer: str) -> str:
     if jobs:
         quiet = "font-weight:normal;opacity:.65"
         cells = "".join(
-            _render_cell("th", f"{_LEFT if place < 3 else _RIGHT}{quiet}", name)
+            f'<th style="{_LEFT if place < 3 else _RIGHT}{quiet}">{name}</th>'
             for place, name in enumerate(_HEADINGS)
         )
         rows = "".join(map(_render_row, jobs))
@@ -208,7 +208,8 @@ def _render_table(title: str, jobs: list[JobView], footer: str) -> str:
             f'<table style="{_TABLE}"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>'
         )
     if footer:
-        parts.append(f'<div style="opacity:.75;white-space:pre-wrap">{_escape_lines(footer)}</div>')
+        lines = "\n".join(map(_escape, footer.split("\n")))
+        parts.append(f'<div style="opacity:.75;white-space:pre-wrap">{lines}</div>')
     return "".join([*parts, "</div>"])
 
 
@@ -224,12 +225,8 @@ def _render_row(job: JobView) -> str:
         (_RIGHT, describe_elapsed(job)),
         (_RIGHT, describe_left(job)),
     ]
-    columns = "".join(_render_cell("td", style, cell) for style, cell in cells)
+    columns = "".join(f'<td style="{style}">{cell}</td>' for style, cell in cells)
     return f"<tr>{columns}</tr>"
-
-
-def _render_cell(tag: str, style: str, content: str) -> str:
-    return f'<{tag} style="{style}">{content}</{tag}>'
 
 
 def _render_bar(progress: float | None, colour: str) -> str:
@@ -243,7 +240,3 @@ def _render_bar(progress: float | None, colour: str) -> str:
 
 def _escape(text: str) -> str:
     return escape_html(escape(text))
-
-
-def _escape_lines(text: str) -> str:
-    return "\n".join(map(_escape, text.split("\n")))

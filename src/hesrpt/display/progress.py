@@ -84,9 +84,6 @@ class LineScreen:
         self._announced: dict[str, float | None] = {}  # how long jobs took, by names
         self._next_line = time.monotonic() + _LINE_SECONDS
 
-    def open(self, run: RunOverview) -> None:
-        self.update(run)
-
     def update(self, run: RunOverview) -> None:
         for job in run.jobs:
             # A job that is retried ends again, later.
@@ -102,8 +99,7 @@ class LineScreen:
                 if not job.has_ended:
                     self._console.print(literal(f"{job.name}: {describe_job(job)}"), soft_wrap=True)
 
-    def close(self, run: RunOverview) -> None:
-        self.update(run)
+    open = close = update
 
 
 class NotebookScreen:
@@ -127,8 +123,7 @@ class NotebookScreen:
             self._shown = html
             self._handle.update(HTML(html))
 
-    def close(self, run: RunOverview) -> None:
-        self.update(run)
+    close = update
 
 
 def choose_screen() -> Screen:

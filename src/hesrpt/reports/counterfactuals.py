@@ -37,8 +37,7 @@ from hesrpt.decisions.learning import ItemDurations
 from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.reports.inspection import find_policy_change, read_history, read_report
-from hesrpt.reports.run_history import RunHistory
+from hesrpt.reports.inspection import RunHistory, find_policy_change, read_history, read_report
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.storage.journal import Journal
@@ -101,17 +100,8 @@ class _RunningJob:
     work: float = 0.0  # what the clock shows
     updated: float = 0.0
     servers: int = 0
+    rate: float = 0.0  # how fast the clock goes
     ends: list[tuple[float, int, int, float]] = field(default_factory=list)  # a heap
-    rates: dict[int, float] = field(default_factory=dict)  # by number of servers
-
-    @property
-    def rate(self) -> float:
-        """How fast the clock goes."""
-        if self.servers not in self.rates:
-            speed = float(self.job.speedup(self.servers)) if self.servers else 0.0
-            is_bag = self.job.spec.is_bag
-            self.rates[self.servers] = speed / max(self.servers, 1) if is_bag else speed
-        return self.rates[self.servers]
 
     @property
     def next_end(self) -> float:
@@ -124,6 +114,8 @@ class _RunningJob:
         """Change the number of servers from now on."""
         self.work += (time - self.updated) * self.rate
         self.updated, self.servers = time, servers
+        speed = float(self.job.speedup(servers)) if servers else 0.0
+        self.rate = speed / max(servers, 1) if self.job.spec.is_bag else speed
 
 
 class _Replay:
@@ -217,6 +209,8 @@ class _Replay:
 _ALTERNATIVES = ("adaptive", "fifo", "equi")
 #: With more jobs than this, replays take too long: a minute, or a noticeable time after a run.
 MAX_JOBS, MAX_JOBS_AT_ONCE = 60, 20
+#: How many of the latest jobs to compare policies on, and how few say too little.
+RECENT_JOBS, FEWEST_JOBS = 40, 2
 # About how many pieces of work to replay: with more items, several in a row make one piece.
 _MAX_PIECES = 600
 # Give up if there are more pieces than this.
@@ -268,15 +262,7 @@ class RunComparison:
                 "policy": self.policy,
                 "mean_flow_time": None if math.isnan(self.mean_flow_time) else self.mean_flow_time,
             },
-            "simulated": [
-                {
-                    "policy": each.policy,
-                    "mean_flow_time": each.mean_flow_time,
-                    "margin": each.margin,
-                    "flow_times": each.flow_times,
-                }
-                for each in self.simulated
-            ],
+            "simulated": [vars(each) for each in self.simulated],
             "reason": self.reason,
         }
 
@@ -493,15 +479,15 @@ def describe_history(driver: Driver) -> RunHistory:
         )
 
 
-def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | None:
-    """Return what happened to the latest jobs that are done and can be replayed; None if none can.
+def read_recent_history(directory: Path, most: int = RECENT_JOBS) -> RunHistory | None:
+    """Return what happened to the latest jobs that can be replayed; None if there are too few.
 
     All other jobs count as given: the servers that they held are not there.
     """
     with closing(Journal.read(directory)) as journal:
         groups = journal.get_value("groups", {}, parse=read_groups)
         records = choose_recent(journal.read_records(), groups, most)
-        if not records:
+        if len(records) < FEWEST_JOBS:
             return None
         history = read_history(journal, records, find_policy_change(journal))
     return replace(

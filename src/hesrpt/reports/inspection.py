@@ -11,19 +11,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from hesrpt.arrays import FloatArray
 from hesrpt.decisions.learning import LearnedRun
 from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, HookCall, JobSpec, read_groups
 from hesrpt.jobs.job_view import JobView
+from hesrpt.policies import PolicyLike
 from hesrpt.reports.job_views import JobViewer
-from hesrpt.reports.run_history import POLICY_CHANGED, RunHistory
 from hesrpt.reports.run_schedule import build_schedule
 from hesrpt.schedule import Schedule
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming
+from hesrpt.speedups import Speedup
 from hesrpt.storage.job_names import name_submitted
 from hesrpt.storage.journal import Journal
-from hesrpt.storage.journal_entries import NO_PROGRESS, WHOLE_POOL, JobRecord, Request, RunProgress
+from hesrpt.storage.journal_entries import (
+    NO_PROGRESS,
+    WHOLE_POOL,
+    Holding,
+    JobRecord,
+    Request,
+    RunProgress,
+)
 from hesrpt.storage.logs import find_logs
 
 #: What is said of a run that has nothing to report yet.
@@ -117,6 +128,86 @@ class RunStatus:
         )
 
 
+# --- what happened in a run, as far as a report or a replay needs it ------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunHistory:
+    """The jobs of a run, and what they did. Times are those of the run's clock.
+
+    The clock stands still while no scheduler runs, so pauses between two runs count nowhere.
+    """
+
+    policy: PolicyLike
+    servers: int
+    first_start: float  # when the first item started
+    records: Sequence[JobRecord]  # in order of arrival
+    holdings: Sequence[Holding]  # in order of time
+    timings: Mapping[int, Sequence[ItemTiming]] = field(default_factory=dict)  # by job number
+    resources: Mapping[str, float] = field(default_factory=dict)  # besides servers
+    groups: Mapping[str, Group] = field(default_factory=dict)  # by their names
+    obstacle: str | None = None  # why the run cannot be replayed, if that is known
+
+    def get_capacities(self) -> list[tuple[float, int]]:
+        """Return how many servers there were, and since when."""
+        changes = [(each.time, each.servers) for each in self.holdings if each.job == WHOLE_POOL]
+        # A scheduler that stops has no servers until the next one starts, at the same time.
+        return sorted(dict(changes).items()) or [(0.0, self.servers)]
+
+    def trace_servers(self, number: int) -> ServersHeld:
+        """Return the servers that a job held over time, from the first start of an item on.
+
+        Of a job that ended in the step in which it started, the journal has none.
+        """
+        changes = [(each.time, each.servers) for each in self.holdings if each.job == number]
+        changes = changes or [(self.first_start, 0)]
+        times = np.array([max(time, self.first_start) for time, _ in changes])
+        return ServersHeld(times, np.array([servers for _, servers in changes], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ServersHeld:
+    """The servers that a job held: ``servers[i]`` from ``times[i]`` on, of at least one time."""
+
+    times: FloatArray
+    servers: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    def count_server_seconds(self) -> float:
+        """Return the seconds during which servers were held, summed over servers."""
+        return float(self.integrate(self.servers.astype(np.float64))[-1])
+
+    def integrate(self, rates: FloatArray) -> FloatArray:
+        """Return the integral up to each time of rates that hold from each time on."""
+        lengths = np.diff(self.times)
+        return np.concatenate(([0.0], np.cumsum(rates[:-1] * lengths)))
+
+    def measure_work(self, speedup: Speedup, timings: Sequence[ItemTiming]) -> FloatArray:
+        """Return how many seconds each item would have taken alone."""
+        width = np.maximum(self.servers, 1).astype(np.float64)
+        rates: FloatArray = np.asarray(speedup(width), dtype=np.float64) / width
+        ends = np.array([timing.ended for timing in timings])
+        seconds = np.array([timing.seconds for timing in timings])
+        work: FloatArray = self._advance(rates, ends) - self._advance(rates, ends - seconds)
+        return work
+
+    def measure_widths(self, timings: Sequence[ItemTiming]) -> FloatArray:
+        """Return the mean number of servers that the job held while each item ran."""
+        held = np.maximum(self.servers, 1).astype(np.float64)
+        ends = np.array([timing.ended for timing in timings])
+        starts = ends - np.array([max(timing.seconds, 1e-9) for timing in timings])
+        mean = (self._advance(held, ends) - self._advance(held, starts)) / (ends - starts)
+        widths: FloatArray = np.maximum(mean, 1.0)
+        return widths
+
+    def _advance(self, rates: FloatArray, times: FloatArray) -> FloatArray:
+        """Return the integral of rates up to given times; before and after all, they are 1."""
+        inside = np.interp(times, self.times, self.integrate(rates))
+        before = np.minimum(times - self.times[0], 0.0)
+        after = np.maximum(times - self.times[-1], 0.0)
+        total: FloatArray = inside + before + after
+        return total
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
     """The jobs of a run that have ended, and their schedule."""
@@ -206,7 +297,8 @@ def read_report(directory: Path) -> RunReport:
 
 def find_policy_change(journal: Journal) -> str | None:
     """Return why a run cannot be replayed, if it was resumed with another policy."""
-    return POLICY_CHANGED if journal.get_value("policy_changed", 0) else None
+    is_changed = journal.get_value("policy_changed", 0)
+    return "the run was resumed with another policy" if is_changed else None
 
 
 def read_history(
@@ -278,16 +370,17 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
 
 
-class Output(NamedTuple):
+class ItemOutput(NamedTuple):
     """Something that an item has printed."""
 
-    log: ItemLog
+    item: int
+    title: str  # the number of the item; for a command also the item
     content: bytes
 
 
-def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
+def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[ItemOutput]:
     """Return the last ``tail`` bytes of several logs."""
-    outputs: list[Output] = []
+    outputs: list[ItemOutput] = []
     left = tail
     for log in reversed(logs):
         if left <= 0:
@@ -296,7 +389,7 @@ def read_log_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
         with suppress(FileNotFoundError), open(log.path, "rb") as file:  # it was empty, and removed
             file.seek(max(os.fstat(file.fileno()).st_size - left, 0))
             content = file.read(left)
-        outputs.append(Output(log, content))
+        outputs.append(ItemOutput(log.item, log.title, content))
         left -= len(content)
     return outputs[::-1]
 
@@ -325,7 +418,7 @@ class LogFollower:
             return nullcontext(self._journal)
         return closing(Journal.read(self.directory))
 
-    def read(self) -> tuple[list[Output], bool]:
+    def read(self) -> tuple[list[ItemOutput], bool]:
         """Return what was printed since the last call, and whether there may be more."""
         with self._open_journal() as journal:
             record = journal.read_record(self._number)
@@ -337,7 +430,9 @@ class LogFollower:
                 title = record.spec.describe_item(name.item)
                 self._logs[path] = ItemLog(name.item, title, path)
         outputs = [
-            Output(log, block) for log in self._logs.values() for block in self._read_new(log.path)
+            ItemOutput(log.item, log.title, block)
+            for log in self._logs.values()
+            for block in self._read_new(log.path)
         ]
         return outputs, is_running and not record.has_ended
 

@@ -33,26 +33,20 @@ class JobViewer:
     free: Mapping[str, float] | None = None  # what is free of resources; None: not known
 
     def view_record(
-        self,
-        record: JobRecord,
-        failed_items: Sequence[FailedItem],
-        *,
-        servers: int = 0,
-        planned: int | None = None,
-        predicted_end: float | None = None,
-        is_paused: bool = False,
+        self, record: JobRecord, failed_items: Sequence[FailedItem], **scheduled: Any
     ) -> JobView:
-        """Return what is shown of a job in the journal, and what its scheduler says of it."""
+        """Return what is shown of a job in the journal.
+
+        ``scheduled`` is what its scheduler says of it: ``servers``, ``planned``, ``predicted_end``
+        and ``is_paused``.
+        """
         return self._view(
             record,
             done=record.done,
             failed=len(failed_items),
             failed_attempts=record.failures,
             failed_items=tuple(failed_items),
-            servers=servers,
-            planned=planned,
-            predicted_end=predicted_end,
-            is_paused=is_paused,
+            **scheduled,
         )
 
     def view_live(
@@ -90,10 +84,10 @@ class JobViewer:
         failed: int,
         failed_attempts: int,
         failed_items: tuple[FailedItem, ...] | None,
-        servers: int,
-        planned: int | None,
-        predicted_end: float | None,
-        is_paused: bool,
+        servers: int = 0,
+        planned: int | None = None,
+        predicted_end: float | None = None,
+        is_paused: bool = False,
     ) -> JobView:
         spec, end, arrived, ended = job.spec, job.end, job.arrived, job.ended
         state = get_job_state(end, servers=servers, is_paused=is_paused)

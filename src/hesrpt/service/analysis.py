@@ -15,23 +15,18 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.reports.counterfactuals import compare_policies, read_recent_history
-from hesrpt.reports.run_history import RunHistory
+from hesrpt.reports.inspection import RunHistory
 from hesrpt.reports.run_schedule import get_measured_size, get_measured_speedup
 from hesrpt.speedups import Speedup
 from hesrpt.speedups.limits import Limited
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.workload import Workload
 
-#: How many of the latest jobs are looked at.
-MAX_JOBS = 40
-# A bound on fewer jobs says little.
-_MIN_JOBS = 2
-
 
 def analyse(directory: Path) -> dict[str, Any]:
     """Return the comparison with other policies and the lower bound, as JSON values."""
-    history = read_recent_history(directory, MAX_JOBS)
-    if history is None or len(history.records) < _MIN_JOBS:
+    history = read_recent_history(directory)
+    if history is None:
         return {"comparison": None, "bound": None}
     comparison = compare_policies(history)
     return {
@@ -39,15 +34,7 @@ def analyse(directory: Path) -> dict[str, Any]:
             "measured": comparison.mean_flow_time,
             "jobs": len(history.records),
             "policy": comparison.policy,
-            "simulated": [
-                {
-                    "policy": each.policy,
-                    "mean_flow_time": each.mean_flow_time,
-                    "margin": each.margin,
-                    "flow_times": each.flow_times,
-                }
-                for each in comparison.simulated
-            ],
+            "simulated": [vars(each) for each in comparison.simulated],
             "reason": comparison.reason,
         },
         "bound": bound_history(history, comparison.mean_flow_time),
@@ -57,7 +44,7 @@ def analyse(directory: Path) -> dict[str, Any]:
 def bound_history(history: RunHistory, measured: float) -> dict[str, Any]:
     """Return a mean flow time that no schedule of the same jobs could have beaten."""
     records = history.records
-    jobs = len(records)
+    found = {"mean_flow_time": None, "ratio": None, "jobs": len(records), "reason": None}
     first = min(record.arrived for record in records)
     workload = Workload(
         [get_measured_size(record) for record in records],
@@ -67,11 +54,11 @@ def bound_history(history: RunHistory, measured: float) -> dict[str, Any]:
     try:
         mean = lower_bound(workload, history.servers).mean
     except InputError as error:
-        return {"mean_flow_time": None, "ratio": None, "jobs": jobs, "reason": str(error)}
+        return found | {"reason": str(error)}
     if not 0 < mean <= measured:
         reason = "the measured sizes and speedups do not fit the measured flow times"
-        return {"mean_flow_time": None, "ratio": None, "jobs": jobs, "reason": reason}
-    return {"mean_flow_time": mean, "ratio": measured / mean, "jobs": jobs, "reason": None}
+        return found | {"reason": reason}
+    return found | {"mean_flow_time": mean, "ratio": measured / mean}
 
 
 def _limit_speedup(record: JobRecord, servers: int) -> Speedup:

@@ -10,7 +10,7 @@ import ipaddress
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
@@ -114,10 +114,6 @@ class AccessRules:
         # Nobody can make a domain of an address, so an address cannot have been rebound.
         return address.is_loopback or self.allows_addresses
 
-    def is_origin_allowed(self, origin: str, host: str, scheme: str) -> bool:
-        """Return whether a request comes from a page of this service."""
-        return origin.lower() == f"{scheme}://{host}".lower()
-
 
 def _get_host_name(host: str) -> str:
     """Return the name in a Host header, without a port."""
@@ -127,21 +123,18 @@ def _get_host_name(host: str) -> str:
         return ""
 
 
-def find_tokens(headers: Headers, query: str = "") -> Iterable[tuple[str, str]]:
-    """Yield the tokens of a request, and where each was found."""
+def find_token(headers: Headers, query: str) -> tuple[str, str] | None:
+    """Return where the token of a request was found, and the token; None without one."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
-        yield "bearer", value.strip()
-        return
-    for token in parse_qs(query).get("token", [])[:1]:
-        yield "query", token
-        return
+        return "bearer", value.strip()
+    if tokens := parse_qs(query).get("token"):
+        return "query", tokens[0]
     try:
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
-        return
-    if cookie is not None and cookie.value:
-        yield "cookie", cookie.value
+        return None
+    return ("cookie", cookie.value) if cookie is not None and cookie.value else None
 
 
 # --- how large requests may be, and how many: one client cannot starve the others -----------------
@@ -170,16 +163,12 @@ class TokenBucket:
     def __post_init__(self) -> None:
         self.left, self.updated = self.most, self.now()
 
-    def refill(self) -> float:
-        """Return how much is left."""
+    def take(self) -> bool:
+        """Take one, and return True; return False if less than one is left."""
         now = self.now()
         self.left = min(self.left + (now - self.updated) * self.per_second, self.most)
         self.updated = now
-        return self.left
-
-    def take(self) -> bool:
-        """Take one, and return True; return False if less than one is left."""
-        if self.refill() < 1:
+        if self.left < 1:
             return False
         self.left -= 1
         return True
@@ -269,12 +258,12 @@ class AccessMiddleware:
         if not self._rules.is_host_allowed(host):
             return _refuse(403, "the Host header does not name this service (see --allow-host)")
         origin = headers.get("origin")
-        if origin is not None and not self._rules.is_origin_allowed(origin, host, scheme):
+        if origin is not None and origin.lower() != f"{scheme}://{host}".lower():
             return _refuse(403, "the request comes from a page of another site")
         if path in OPEN_PATHS:
             return None
         query = scope.get("query_string", b"").decode("latin-1")
-        found = next(iter(find_tokens(headers, query if path == "/" else "")), None)
+        found = find_token(headers, query if path == "/" else "")
         access = None if found is None else self._rules.check_token(found[1])
         if found is None or access is None:
             client = scope["client"][0] if scope.get("client") else ""

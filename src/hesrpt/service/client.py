@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
@@ -60,7 +59,34 @@ class Client:
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._connection = Connection(url, token, timeout, transport)
+        try:
+            import httpx
+        except ModuleNotFoundError:
+            raise InputError("a client needs: pip install 'hesrpt[serve]'") from None
+        url = url or os.environ.get(URL_VARIABLE)
+        default = None
+        if not url:
+            url, default = _read_state(URL_FILE), _read_state(TOKEN_FILE)
+        if not url:
+            raise InputError(
+                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE} or, "
+                f"on its machine, {STATE_VARIABLE}",
+                argument="url",
+            )
+        self.url, found = split_url(url)
+        token = token or found or os.environ.get(TOKEN_VARIABLE) or default
+        if not token:
+            raise InputError(
+                f"is missing; it is in DIR/token of the service, or set {TOKEN_VARIABLE}",
+                argument="token",
+            )
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1/",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+            transport=transport,
+            trust_env=transport is None,
+        )
 
     def __repr__(self) -> str:
         return f"<Client of {self.url}>"
@@ -68,22 +94,16 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()
-
-    @property
-    def url(self) -> str:
-        """The address of the service, without the token."""
-        return self._connection.url
 
     def close(self) -> None:
         """Close the connection; jobs go on."""
-        self._connection.close()
+        self._http.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_http"):  # otherwise it was refused
+            self._http.close()
 
     # --- adding jobs ----------------------------------------------------------------------------
 
@@ -135,7 +155,7 @@ class Client:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
 
         def send() -> Any:
-            return self._connection.request("POST", path, content=content, headers=headers).json()
+            return self._request("POST", path, content=content, headers=headers).json()
 
         try:
             return send()
@@ -159,7 +179,7 @@ class Client:
         """
         found: list[JobView] = []
         while True:
-            page = self._connection.get(
+            page = self._get(
                 "jobs",
                 offset=len(found),
                 limit=_PAGE,
@@ -183,24 +203,24 @@ class Client:
 
     def details(self, name: str) -> dict[str, Any]:
         """Return all that the service knows about a job, as JSON values."""
-        return dict(self._connection.get(_get_path(name)))
+        return dict(self._get(_get_path(name)))
 
     def logs(self, name: str, item: int | None = None, *, tail: int = 10_000_000) -> str:
         """Return what the items of a job have printed, at most the last ``tail`` bytes."""
         path = f"{_get_path(name)}/logs"
-        return self._connection.request("GET", path, query={"item": item, "tail": tail}).text
+        return self._request("GET", path, query={"item": item, "tail": tail}).text
 
     def read_logs(
         self, name: str, item: int | None = None, *, tail: int = 10_000_000
     ) -> list[ItemText]:
         """Return the same as :meth:`logs`, the output of each item apart."""
         path = f"{_get_path(name)}/logs"
-        found = self._connection.get(path, item=item, tail=tail, format="json")["items"]
+        found = self._get(path, item=item, tail=tail, format="json")["items"]
         return [ItemText(**each) for each in found]
 
     def follow_logs(self, name: str, item: int | None = None) -> Iterator[ItemText]:
         """Yield what items print, until the job has ended."""
-        for kind, data in self._connection.stream(f"{_get_path(name)}/logs", item=item, follow=1):
+        for kind, data in self._stream(f"{_get_path(name)}/logs", item=item, follow=1):
             if kind == "end":
                 return
             yield ItemText(**data)
@@ -229,19 +249,19 @@ class Client:
 
     def servers(self) -> dict[str, Any]:
         """Return the servers, who holds them, the policy and what it has learned."""
-        return dict(self._connection.get("servers"))
+        return dict(self._get("servers"))
 
     def schedule(self, *, points: int = 400, jobs: int = 8) -> dict[str, Any]:
         """Return the servers held over time, and a comparison with other policies."""
-        return dict(self._connection.get("schedule", points=points, jobs=jobs))
+        return dict(self._get("schedule", points=points, jobs=jobs))
 
     def groups(self) -> list[dict[str, Any]]:
         """Return the groups of jobs."""
-        return list(self._connection.get("groups")["groups"])
+        return list(self._get("groups")["groups"])
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what changes, at most twice a second, until the service stops."""
-        for kind, data in self._connection.stream("events"):
+        for kind, data in self._stream("events"):
             if kind == "change":
                 yield data
 
@@ -249,7 +269,7 @@ class Client:
 
     def cancel(self, name: str) -> str:
         """End a job; return what was done."""
-        return str(self._connection.request("DELETE", _get_path(name)).json()["text"])
+        return str(self._request("DELETE", _get_path(name)).json()["text"])
 
     def pause(self, name: str) -> str:
         """Give the servers of a job to others until it is resumed; return what was done."""
@@ -268,7 +288,7 @@ class Client:
         return self._change(name, {"weight": weight})
 
     def _change(self, name: str, content: Mapping[str, Any]) -> str:
-        answer = self._connection.request("PATCH", _get_path(name), content=content)
+        answer = self._request("PATCH", _get_path(name), content=content)
         return str(answer.json()["text"])
 
     def change(
@@ -286,7 +306,7 @@ class Client:
         """
         jobs = None if names is None else list(names)
         content = {"kind": kind, "jobs": jobs, "group": group, "weight": weight}
-        return list(self._connection.request("POST", "changes", content=content).json()["results"])
+        return list(self._request("POST", "changes", content=content).json()["results"])
 
     def change_group(
         self, name: str, *, paused: bool | None = None, weight: float | None = None
@@ -295,12 +315,83 @@ class Client:
         content = {"paused": paused, "weight": weight}
         given = {key: value for key, value in content.items() if value is not None}
         path = f"groups/{quote(name, safe='')}"
-        return str(self._connection.request("PATCH", path, content=given).json()["text"])
+        return str(self._request("PATCH", path, content=given).json()["text"])
 
     def cancel_group(self, name: str) -> list[str]:
         """End all jobs of a group; return their names."""
         path = f"groups/{quote(name, safe='')}"
-        return list(self._connection.request("DELETE", path).json()["jobs"])
+        return list(self._request("DELETE", path).json()["jobs"])
+
+    # --- requests, and what goes wrong with them --------------------------------------------------
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request, and return its answer; raise an error if it was refused."""
+        body = None if content is None else json.dumps(content).encode()
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        with self._explain():
+            answer = self._http.request(
+                method, path, params=params, content=body, headers=dict(headers or {})
+            )
+        self._check(answer)
+        return answer
+
+    def _get(self, path: str, **query: Any) -> Any:
+        """Return the JSON value at a path."""
+        return self._request("GET", path, query=query).json()
+
+    def _stream(self, path: str, **query: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the kinds and values of server-sent events."""
+        import httpx
+
+        params = {key: value for key, value in query.items() if value is not None}
+        timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
+        with ExitStack() as stack:
+            with self._explain():
+                stream = self._http.stream("GET", path, params=params, timeout=timeout)
+                answer = stack.enter_context(stream)
+                if answer.is_error:
+                    answer.read()
+            self._check(answer)
+            try:
+                yield from _parse_events(answer.iter_lines())
+            except httpx.TransportError as error:
+                problem = f"the connection to {self.url} was lost: {error}"
+                raise UnreachableError(problem) from None
+
+    @contextmanager
+    def _explain(self) -> Iterator[None]:
+        """Turn errors of a request that was not answered into errors that suggest a cure."""
+        import httpx
+
+        try:
+            yield
+        except httpx.TransportError as error:
+            hint = _suggest_cure(self.url, error)
+            raise UnreachableError(f"cannot reach {self.url}: {error}{hint}") from None
+        except httpx.InvalidURL as error:
+            raise InputError(f"url must be an address, got {self.url!r}: {error}") from None
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            problem = answer.json()
+            detail, text = str(problem["detail"]), problem.get("text")
+            is_foreign = detail == answer.reason_phrase or problem.get("reason") == "no_such_path"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            detail, text = f"the answer was {answer.status_code} {answer.reason_phrase}", None
+            is_foreign = True
+        if is_foreign and answer.status_code == 404:
+            detail = "there is no hesrpt service at this address"
+        raise ServiceError(f"{self.url}: {detail}", answer.status_code, text)
 
 
 @dataclass(frozen=True)
@@ -356,7 +447,7 @@ def _get_path(name: str) -> str:
     return f"jobs/{quote(name, safe='')}"
 
 
-# --- the connection, and what goes wrong with it --------------------------------------------------
+# --- addresses and errors -------------------------------------------------------------------------
 
 #: The variables that say where the service is, and who asks: its address and a token, or its state
 #: directory, which has both.
@@ -384,123 +475,6 @@ class UnreachableError(ServiceError):
     """The service cannot be reached."""
 
     exit_code = 3
-
-
-class Connection:
-    """Sends requests to the API of a service."""
-
-    def __init__(
-        self,
-        url: str | None,
-        token: str | None,
-        timeout: float,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        try:
-            import httpx
-        except ModuleNotFoundError:
-            raise InputError("a client needs: pip install 'hesrpt[serve]'") from None
-        url = url or os.environ.get(URL_VARIABLE)
-        default = None
-        if not url:
-            url, default = _read_state(URL_FILE), _read_state(TOKEN_FILE)
-        if not url:
-            raise InputError(
-                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE} or, "
-                f"on its machine, {STATE_VARIABLE}",
-                argument="url",
-            )
-        self.url, found = split_url(url)
-        token = token or found or os.environ.get(TOKEN_VARIABLE) or default
-        if not token:
-            raise InputError(
-                f"is missing; it is in DIR/token of the service, or set {TOKEN_VARIABLE}",
-                argument="token",
-            )
-        self._http = httpx.Client(
-            base_url=f"{self.url}/api/v1/",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
-            transport=transport,
-            trust_env=transport is None,
-        )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_http"):  # otherwise it was refused
-            self._http.close()
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        content: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """Send a request, and return its answer; raise an error if it was refused."""
-        body = None if content is None else json.dumps(content).encode()
-        params = {key: value for key, value in (query or {}).items() if value is not None}
-        with self._explain():
-            answer = self._http.request(
-                method, path, params=params, content=body, headers=dict(headers or {})
-            )
-        self._check(answer)
-        return answer
-
-    def get(self, path: str, **query: Any) -> Any:
-        """Return the JSON value at a path."""
-        return self.request("GET", path, query=query).json()
-
-    def stream(self, path: str, **query: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the kinds and values of server-sent events."""
-        import httpx
-
-        params = {key: value for key, value in query.items() if value is not None}
-        timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
-        with ExitStack() as stack:
-            with self._explain():
-                stream = self._http.stream("GET", path, params=params, timeout=timeout)
-                answer = stack.enter_context(stream)
-                if answer.is_error:
-                    answer.read()
-            self._check(answer)
-            try:
-                yield from _parse_events(answer.iter_lines())
-            except httpx.TransportError as error:
-                problem = f"the connection to {self.url} was lost: {error}"
-                raise UnreachableError(problem) from None
-
-    @contextmanager
-    def _explain(self) -> Iterator[None]:
-        """Turn errors of a request that was not answered into errors that suggest a cure."""
-        import httpx
-
-        try:
-            yield
-        except httpx.TransportError as error:
-            hint = _suggest_cure(self.url, error)
-            raise UnreachableError(f"cannot reach {self.url}: {error}{hint}") from None
-        except httpx.InvalidURL as error:
-            raise InputError(f"url must be an address, got {self.url!r}: {error}") from None
-
-    def _check(self, answer: httpx.Response) -> None:
-        if answer.is_success:
-            return
-        try:
-            problem = answer.json()
-            detail, text = str(problem["detail"]), problem.get("text")
-            is_foreign = detail == answer.reason_phrase or problem.get("reason") == "no_such_path"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            detail, text = f"the answer was {answer.status_code} {answer.reason_phrase}", None
-            is_foreign = True
-        if is_foreign and answer.status_code == 404:
-            detail = "there is no hesrpt service at this address"
-        raise ServiceError(f"{self.url}: {detail}", answer.status_code, text)
 
 
 def _read_state(name: str) -> str | None:

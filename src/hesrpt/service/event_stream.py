@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hesrpt.jobs.job_view import STATES
-from hesrpt.reports.inspection import ItemLog, LogFollower
+from hesrpt.reports.inspection import ItemOutput, LogFollower
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.answers import ItemText, RunChange, encode
 from hesrpt.service.auth import Access
@@ -187,9 +187,10 @@ _FOLLOW_SECONDS = 0.5
 _FOLLOWERS = CapacityLimiter(4)
 
 
-def show_output(log: ItemLog, content: bytes) -> ItemText:
+def show_output(output: ItemOutput) -> ItemText:
     """Return something that an item has printed."""
-    return ItemText(item=log.item, title=log.title, text=content.decode("utf-8", "replace"))
+    text = output.content.decode("utf-8", "replace")
+    return ItemText(item=output.item, title=output.title, text=text)
 
 
 async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIterator[bytes]:
@@ -200,8 +201,8 @@ async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIter
     goes_on, quiet = True, 0.0
     while goes_on and not queue.is_closed:
         outputs, goes_on = await run(follower.read)
-        for log, content in outputs:
-            yield b"data: " + encode(show_output(log, content)) + b"\n\n"
+        for output in outputs:
+            yield b"data: " + encode(show_output(output)) + b"\n\n"
         quiet = 0.0 if outputs else quiet + _FOLLOW_SECONDS
         if quiet >= ALIVE_SECONDS:  # a client that is gone is noticed only when it is written to
             quiet = 0.0

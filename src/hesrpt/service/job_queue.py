@@ -114,6 +114,14 @@ class JobQueue:
         jobs: list[LiveJob | JobRecord] = [*self.earlier.values(), *self.driver.jobs.values()]
         return sorted(jobs, key=lambda job: job.number)
 
+    def list_flow_times(self) -> list[float]:
+        """Return the flow times of the jobs that are done."""
+        return [
+            job.ended - job.arrived
+            for job in self.list_jobs()
+            if job.ended is not None and job.arrived is not None and job.state == "done"
+        ]
+
     def list_submitted(self) -> list[JobSpec]:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""
         requests = self.journal.requests.read()
@@ -129,14 +137,13 @@ class JobQueue:
 
     def find_job(self, name: str) -> KnownJob:
         """Return the job of a name, or raise an error."""
-        found = self.driver.jobs.get(name) or self.earlier.get(name)
-        if found is not None:
-            return found
-        for spec in self.list_submitted():
-            if spec.name == name:
-                return spec
-        known = [job.spec.name for job in self.list_jobs()]
-        raise UnknownTargetError(f"there is no job {name!r}; {describe_names(known, name)}")
+        found: KnownJob | None = self.driver.jobs.get(name) or self.earlier.get(name)
+        if found is None:
+            found = next((spec for spec in self.list_submitted() if spec.name == name), None)
+        if found is None:
+            known = [job.spec.name for job in self.list_jobs()]
+            raise UnknownTargetError(f"there is no job {name!r}; {describe_names(known, name)}")
+        return found
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""
@@ -188,18 +195,11 @@ class JobQueue:
         if isinstance(job, JobRecord):
             problem = "has no failed items" if kind == "retry" else describe_end(job.state)
             raise RefusedError(problem, argument=f"job {name!r}")
-        (answer,) = self._ask([Request(kind=kind, job=job.number, weight=weight)])
-        if answer is not None and answer.is_refused:
-            text = answer.text.removeprefix(f"job {name!r}: ")
-            raise RefusedError(text, argument=f"job {name!r}")
-        return _UNANSWERED if answer is None else answer.text
+        return self._ask_once(Request(kind=kind, job=job.number, weight=weight), f"job {name!r}")
 
     def change_group(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
         """Ask the scheduler to change a group of jobs; return what was done."""
-        (answer,) = self._ask([Request(kind=kind, group=name, weight=weight)])
-        if answer is not None and answer.is_refused:
-            raise RefusedError(answer.text)
-        return _UNANSWERED if answer is None else answer.text
+        return self._ask_once(Request(kind=kind, group=name, weight=weight))
 
     def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> list[str]:
         """Ask for a change of several jobs; return the names of those that were changed."""
@@ -244,6 +244,13 @@ class JobQueue:
         return [
             replace(each, text=each.text.removeprefix(f"job {each.job!r}: ")) for each in results
         ]
+
+    def _ask_once(self, request: Request, subject: str | None = None) -> str:
+        """Return what was done about a job or a group; raise an error if it was refused."""
+        (answer,) = self._ask([request])
+        if answer is not None and answer.is_refused:
+            raise RefusedError(answer.text.removeprefix(f"{subject}: "), argument=subject)
+        return _UNANSWERED if answer is None else answer.text
 
     def _ask(self, requests: Sequence[Request]) -> list[Answer | None]:
         return self.driver.ask(requests, ANSWER_SECONDS) if requests else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
@@ -14,25 +15,27 @@ from starlette.responses import Response
 
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_view import STATES
 from hesrpt.jobs.text import describe_value
-from hesrpt.reports.inspection import MAX_TAIL, ItemLog, Output, list_logs, read_log_ends
+from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
 from hesrpt.scheduler.requests import UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
-from hesrpt.service.item_limits import READ_SECONDS
-from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
+from hesrpt.service.job_queue import JobQueue, KnownJob
+from hesrpt.service.job_requests import READ_SECONDS, read_jobs, read_object
 from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,
     METRICS_TYPE,
-    JobQuery,
     JobViews,
     Sorting,
+    count_states,
+    is_wanted,
     list_groups,
     list_items,
     show_servers,
+    sort_jobs,
     write_metrics,
 )
 from hesrpt.storage.journal_entries import RequestKind
@@ -108,17 +111,14 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         order: Literal["asc", "desc"] = "desc",
         failures: bool = False,
     ) -> Response:
-        query = JobQuery(
-            offset=offset,
-            limit=limit,
-            states=tuple(part for part in state.split(",") if part),
-            group=group,
-            search=search,
-            sort=sort,
-            descending=order == "desc",
-            lists_failures=failures,
-        )
-        return answer(views.list_page(query))
+        states = [part for part in state.split(",") if part]
+        if unknown := [part for part in states if part not in STATES]:
+            raise InputError(f"state must be one of {', '.join(STATES)}, got {unknown[0]!r}")
+        jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
+        found = [job for job in jobs if is_wanted(job, states, group, search)]
+        sort_jobs(found, sort, queue.driver.recall_ends(), descending=order == "desc")
+        page = views.view_all(found[offset : offset + limit], lists_failures=failures)
+        return answer(answers.JobPage(jobs=page, total=len(found), counts=count_states(jobs)))
 
     @router.post(
         "/jobs",
@@ -140,7 +140,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             specs = await to_thread.run_sync(read, abandon_on_cancel=True, limiter=_READERS)
         if scope.cancelled_caught:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
-        jobs = await queue.add(specs, idempotency_key, compute_digest(body))
+        digest = blake2b(body, digest_size=16).hexdigest()
+        jobs = await queue.add(specs, idempotency_key, digest)
         return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
 
     @router.patch(
@@ -152,11 +153,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
-
-        def change_each() -> list[str]:
-            return queue.change_all(kind, lambda job: True)
-
-        return answer(answers.ChangedJobs(jobs=await run_in_threadpool(change_each)))
+        changed = await run_in_threadpool(queue.change_all, kind, lambda job: True)
+        return answer(answers.ChangedJobs(jobs=changed))
 
     @router.post(
         "/changes",
@@ -197,18 +195,18 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         if follow:
             await run_in_threadpool(queue.find_job, name)
             return streams.stream(follow_logs(queue, name, item), request.state.access)
-        logs, outputs = await run_in_threadpool(read_output, name, item, tail)
-        if form == "json":
-            return answer(answers.JobLogs(items=[show_output(*output) for output in outputs]))
-        parts: list[bytes] = []
-        for log, content in outputs:
-            parts += [f"--- {name}, {log.title}\n".encode() if len(logs) > 1 else b"", content]
-        return Response(b"".join(parts), media_type="text/plain; charset=utf-8")
+        return await run_in_threadpool(read_output, name, item, tail, form)
 
-    def read_output(name: str, item: int | None, tail: int) -> tuple[list[ItemLog], list[Output]]:
+    def read_output(name: str, item: int | None, tail: int, form: str) -> Response:
         queue.find_job(name)
         logs = list_logs(queue.directory, name, item)
-        return logs, read_log_ends(logs, tail)
+        outputs = read_log_ends(logs, tail)
+        if form == "json":
+            return answer(answers.JobLogs(items=list(map(show_output, outputs))))
+        parts: list[bytes] = []
+        for _, title, content in outputs:
+            parts += [f"--- {name}, {title}\n".encode() if len(logs) > 1 else b"", content]
+        return Response(b"".join(parts), media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{name}", summary="Show a job", response_model=answers.JobDetails)
     def show_job(name: Name, request: Request) -> Response:

@@ -101,20 +101,14 @@ def show_schedule(
     holdings = driver.holdings[-_MAX_CHANGES:]
     names = {job.number: job.spec.name for job in queue.list_jobs()}
     picture = sample_holdings(holdings, now, points, jobs)
-    flow_times = [
-        job.ended - job.arrived
-        for job in queue.list_jobs()
-        if job.ended is not None and job.arrived is not None and job.state == "done"
+    picture["series"] = [
+        JobSeries(name=names.get(number, f"job {number}"), servers=servers)
+        for number, servers in picture["series"]
     ]
+    flow_times = queue.list_flow_times()
     analysis = comparisons.get(len(flow_times))
     return ShownSchedule(
-        times=picture["times"],
-        series=[
-            JobSeries(name=names.get(number, f"job {number}"), servers=servers)
-            for number, servers in picture["series"]
-        ],
-        others=picture["others"],
-        capacity=picture["capacity"],
+        **picture,
         mean_flow_time=sum(flow_times) / len(flow_times) if flow_times else None,
         ended=len(flow_times),
         comparison=analysis.comparison,
@@ -138,7 +132,7 @@ def sample_holdings(
         began, servers = since.get(number, (end, 0))
         if servers and end > began:
             area = areas.setdefault(number, np.zeros(points))
-            _add_box(area, edges, began, end, servers)
+            area += servers * np.diff(np.clip(edges, began, end))
 
     for moment, number, servers in holdings:
         add(number, moment)
@@ -155,22 +149,3 @@ def sample_holdings(
         "others": np.round(others / width, 3).tolist(),
         "capacity": np.round(capacity, 3).tolist(),
     }
-
-
-def _add_box(
-    area: np.ndarray[Any, Any],
-    edges: np.ndarray[Any, Any],
-    began: float,
-    end: float,
-    servers: int,
-) -> None:
-    """Add the server seconds of a box to the intervals that it covers."""
-    width = edges[1] - edges[0]
-    first = min(int((began - edges[0]) / width), len(area) - 1)
-    last = min(int((end - edges[0]) / width), len(area) - 1)
-    if first == last:
-        area[first] += servers * (end - began)
-        return
-    area[first] += servers * (edges[first + 1] - began)
-    area[first + 1 : last] += servers * width
-    area[last] += servers * (end - edges[last])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from hesrpt._version import __version__
-from hesrpt.errors import InputError
 from hesrpt.jobs.command_template import write_braces_once
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_spec import PRIOR_P, HookCall, JobSpec, list_failed_hooks
@@ -23,7 +22,6 @@ from hesrpt.service.answers import (
     ItemState,
     JobDetails,
     JobHook,
-    JobPage,
     ShownCalibration,
     ShownGroup,
     ShownItem,
@@ -66,6 +64,8 @@ class JobViews:
         """Return what is shown of jobs at the same moment, if need be with their failed items."""
         driver, journal = self._queue.driver, self._queue.journal
         viewer, ends = create_viewer(driver), driver.recall_ends()
+        if len(self._ended) > len(driver.jobs) + len(self._queue.earlier):  # some were removed
+            self._ended = {}
         views = []
         for job in jobs:
             if isinstance(job, JobSpec):
@@ -111,28 +111,6 @@ class JobViews:
             p=p,
         )
 
-    def list_page(self, query: JobQuery) -> JobPage:
-        """Return the page of jobs that a query asks for."""
-        queue = self._queue
-        jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
-        wanted = query.search.lower()
-        found = [
-            job
-            for job in jobs
-            if (not query.states or get_state(job) in query.states)
-            and (query.group is None or get_spec(job).group == query.group)
-            and (not wanted or _mentions(get_spec(job), wanted))
-        ]
-        _sort(found, query, queue.driver.recall_ends())
-        page = found[query.offset : query.offset + query.limit]
-        if len(self._ended) > len(jobs):  # some were removed
-            self._ended = {}
-        return JobPage(
-            jobs=self.view_all(page, lists_failures=query.lists_failures),
-            total=len(found),
-            counts=count_states(jobs),
-        )
-
 
 def _show_hook(call: HookCall, access: Access) -> JobHook:
     """Return what is shown of a hook; readers learn that it has failed, but not what it calls."""
@@ -150,25 +128,6 @@ def _show_hook(call: HookCall, access: Access) -> JobHook:
 Sorting = Literal["arrived", "name", "state", "eta"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobQuery:
-    """Which jobs to list, and in which order."""
-
-    offset: int = 0
-    limit: int = 50
-    states: tuple[str, ...] = ()  # none: all
-    group: str | None = None  # None: all
-    search: str = ""  # in names and commands
-    sort: Sorting = "arrived"
-    descending: bool = True
-    lists_failures: bool = False  # whether to list the failed items of each job
-
-    def __post_init__(self) -> None:
-        unknown = [state for state in self.states if state not in STATES]
-        if unknown:
-            raise InputError(f"state must be one of {', '.join(STATES)}, got {unknown[0]!r}")
-
-
 # Places in a list that is sorted by state: failed jobs come before others that have ended.
 _RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
 
@@ -179,7 +138,11 @@ def count_states(jobs: Sequence[KnownJob]) -> dict[str, int]:
     return {state: counts[state] for state in STATES}
 
 
-def _mentions(spec: JobSpec, text: str) -> bool:
+def is_wanted(job: KnownJob, states: Collection[str], group: str | None, search: str) -> bool:
+    """Return whether a job is in a state and group, and has a text in its name or command."""
+    spec, text = get_spec(job), search.lower()
+    if (states and get_state(job) not in states) or (group is not None and spec.group != group):
+        return False
     return text in spec.name.lower() or text in (write_command(spec) or "").lower()
 
 
@@ -188,20 +151,22 @@ def _get_end(job: KnownJob) -> float:
     return 0.0 if isinstance(job, JobSpec) or job.ended is None else job.ended
 
 
-def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> None:
+def sort_jobs(
+    jobs: list[KnownJob], sort: Sorting, ends: Mapping[str, float], *, descending: bool
+) -> None:
     """Sort jobs, which are in order of arrival; equal ones stay in that order."""
-    match query.sort:
+    match sort:
         case "name":
-            jobs.sort(key=lambda job: get_spec(job).name, reverse=query.descending)
+            jobs.sort(key=lambda job: get_spec(job).name, reverse=descending)
         case "state":
             # Of the jobs that have ended, the latest come first: those are looked at.
             jobs.sort(key=lambda job: -_get_end(job))
-            jobs.sort(key=lambda job: _RANKS[get_state(job)], reverse=query.descending)
+            jobs.sort(key=lambda job: _RANKS[get_state(job)], reverse=descending)
         case "eta":
-            never = float("-inf" if query.descending else "inf")
-            jobs.sort(key=lambda job: ends.get(get_spec(job).name, never), reverse=query.descending)
+            never = float("-inf" if descending else "inf")
+            jobs.sort(key=lambda job: ends.get(get_spec(job).name, never), reverse=descending)
         case _:
-            if query.descending:
+            if descending:
                 jobs.reverse()
 
 
@@ -320,7 +285,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
 #: The type of the text that it gets.
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_Sample = tuple[str, float]  # labels and a value
+_Samples = Mapping[str, float]  # values by their labels, which may be empty
 
 
 def write_metrics(queue: JobQueue, watchers: int) -> str:
@@ -328,52 +293,31 @@ def write_metrics(queue: JobQueue, watchers: int) -> str:
 
     Counters start at zero when the service starts.
     """
-    core, jobs = queue.driver.core, queue.list_jobs()
-    stock = core.stock.describe()
-    done_items = sum(job.done_now for job in list(queue.driver.jobs.values()))
-    failed = sum(job.failed_attempts for job in list(queue.driver.jobs.values()))
-    flow_times = [
-        job.ended - job.arrived
-        for job in jobs
-        if job.ended is not None and job.arrived is not None and job.state == "done"
+    core, live = queue.driver.core, list(queue.driver.jobs.values())
+    flow_times, stock = queue.list_flow_times(), core.stock.describe()
+    states = {f'{{state="{state}"}}': n for state, n in count_states(queue.list_jobs()).items()}
+    kinds = {f'{{kind="{_escape(kind)}"}}': amounts for kind, amounts in stock.items()}
+    totals = {label: total for label, (total, _) in kinds.items()}
+    free = {label: free for label, (_, free) in kinds.items()}
+    done, failed = sum(job.done_now for job in live), sum(job.failed_attempts for job in live)
+    metrics: list[tuple[str, str, str, _Samples]] = [
+        ("jobs", "gauge", "Jobs in each state.", states),
+        ("servers", "gauge", "Servers that there are.", {"": core.servers}),
+        ("servers_held", "gauge", "Servers that jobs hold.", {"": core.observed}),
+        ("items_done_total", "counter", "Items done since the start.", {"": done}),
+        ("attempts_failed_total", "counter", "Failed attempts of items.", {"": failed}),
+        ("flow_time_seconds_sum", "counter", "Of jobs that are done.", {"": sum(flow_times)}),
+        ("flow_time_seconds_count", "counter", "Done jobs.", {"": len(flow_times)}),
+        ("watchers", "gauge", "Clients that watch.", {"": watchers}),
+        ("resource_total", "gauge", "What there is of each kind.", totals),
+        ("resource_free", "gauge", "What is free of each kind.", free),
     ]
-    states = [(f'{{state="{state}"}}', n) for state, n in count_states(jobs).items()]
-    return "".join(
-        [
-            _write("jobs", "gauge", "Jobs in each state.", states),
-            _write("servers", "gauge", "Servers that there are.", [("", core.servers)]),
-            _write("servers_held", "gauge", "Servers that jobs hold.", [("", core.observed)]),
-            _write(
-                "items_done_total", "counter", "Items done since the start.", [("", done_items)]
-            ),
-            _write("attempts_failed_total", "counter", "Failed attempts of items.", [("", failed)]),
-            _write(
-                "flow_time_seconds_sum",
-                "counter",
-                "Of jobs that are done.",
-                [("", sum(flow_times))],
-            ),
-            _write("flow_time_seconds_count", "counter", "Done jobs.", [("", len(flow_times))]),
-            _write("watchers", "gauge", "Clients that watch.", [("", watchers)]),
-            _write(
-                "resource_total",
-                "gauge",
-                "What there is of each kind.",
-                [(f'{{kind="{_escape(kind)}"}}', total) for kind, (total, _) in stock.items()],
-            ),
-            _write(
-                "resource_free",
-                "gauge",
-                "What is free of each kind.",
-                [(f'{{kind="{_escape(kind)}"}}', free) for kind, (_, free) in stock.items()],
-            ),
-        ]
-    )
+    return "".join(_write(*metric) for metric in metrics)
 
 
-def _write(name: str, kind: str, text: str, samples: Iterable[_Sample]) -> str:
+def _write(name: str, kind: str, text: str, samples: _Samples) -> str:
     lines = [f"# HELP hesrpt_{name} {text}", f"# TYPE hesrpt_{name} {kind}"]
-    lines += [f"hesrpt_{name}{labels} {value:.12g}" for labels, value in samples]
+    lines += [f"hesrpt_{name}{labels} {value:.12g}" for labels, value in samples.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -10,28 +10,8 @@ const MARGIN = { top: 8, right: 1, bottom: 22, left: 30 };
 const OTHERS = "other jobs";
 // Distances between times on the axis, in seconds.
 const STEPS = [
-  1,
-  2,
-  5,
-  10,
-  15,
-  30,
-  60,
-  120,
-  300,
-  600,
-  900,
-  1800,
-  3600,
-  7200,
-  10800,
-  21600,
-  43200,
-  86400,
-  2 * 86400,
-  5 * 86400,
-  10 * 86400,
-  30 * 86400,
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
+  432000, 864000, 2592000,
 ];
 const LEAST_DISTANCE = 70; // pixels between two times on the axis
 
@@ -99,7 +79,8 @@ export class Areas {
     const below = place === 0 ? times.map(() => 0) : tops[place - 1];
     const back = this.#steps(below, true);
     return svgElement("path", {
-      class: `area ${name === null ? "job-other" : colourOf(name)}`,
+      class: "area",
+      fill: colourOf(name),
       d: `${this.#steps(tops[place])}L${back.slice(1)}Z`,
     });
   }
@@ -163,14 +144,13 @@ export class Areas {
       const entry = this.entries.get(name);
       setText(entry.value, String(round(servers[place])));
       entry.node.classList.toggle("is-idle", servers[place] === 0);
-      setAttribute(entry.swatch, "class", `swatch ${name === null ? "job-other" : colourOf(name)}`);
+      entry.swatch.style.background = colourOf(name);
     }
     const held = `${round(tops.at(-1)[place])} of ${formatCount(round(capacity[place]), "server")}`;
     const moment = this.#nameMoment(place);
     setText(this.timeLabel, `${held} ${moment}`);
     if (this.#chosen === null) this.slider.value = last;
-    const holding = layers.filter(({ servers }) => servers[place] > 0);
-    const words = holding.map(({ name, servers }) => `${name ?? OTHERS} ${round(servers[place])}`);
+    const words = this.#listHolders(place);
     setAttribute(this.slider, "aria-valuetext", [`${held} ${moment}`, ...words].join(", "));
     const x = this.x(times[place]);
     setAttribute(this.cursor, "x1", x);
@@ -201,12 +181,16 @@ export class Areas {
     this.#choose(place);
   }
 
+  #listHolders(place) {
+    const holding = this.#schedule.layers.filter(({ servers }) => servers[place] > 0);
+    return holding.map(({ name, servers }) => `${name ?? OTHERS} ${round(servers[place])}`);
+  }
+
   #describe() {
-    const { times, end, layers, capacity, tops } = this.#schedule;
+    const { times, end, capacity, tops } = this.#schedule;
     const total = tops.at(-1);
     const mean = total.reduce((sum, servers) => sum + servers, 0) / total.length;
-    const now = layers.filter(({ servers }) => servers.at(-1) > 0);
-    const words = now.map(({ name, servers }) => `${name ?? OTHERS} ${round(servers.at(-1))}`);
+    const words = this.#listHolders(times.length - 1);
     return [
       `Stacked areas of the servers that jobs held in the last ${formatClock(end - times[0])}.`,
       `On average ${mean.toFixed(1)} of ${formatCount(round(capacity.at(-1)), "server")} were held,`,
@@ -217,7 +201,7 @@ export class Areas {
 }
 
 function createEntry(name) {
-  const swatch = element("span", { "aria-hidden": "true" });
+  const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
   const title =
     name === null ? element("span", {}, OTHERS) : element("a", { href: linkTo(name) }, name);
   const value = element("span", { class: "value" });

@@ -1,6 +1,6 @@
 // Which colour a job has in the areas and in the list: the same for as long as it is shown.
 
-const SLOTS = 8; // the classes job-1 to job-8 of the style sheet
+const SLOTS = 8; // the variables --job-1 to --job-8 of the style sheet
 
 const slots = new Map(); // slot by name of the job
 
@@ -16,9 +16,9 @@ export function assignColours(names) {
   }
 }
 
-/** Return the class of the colour of a job, or the class of all other jobs. */
+/** Return the colour of a job, or that of all other jobs. */
 export function colourOf(name) {
-  return slots.has(name) ? `job-${slots.get(name)}` : "job-other";
+  return `var(--job-${slots.get(name) ?? "other"})`;
 }
 
 /** Return whether a job has a colour of its own. */

@@ -113,10 +113,11 @@ export function compare(each, own) {
 function drawBar({ policy, mean_flow_time: mean, margin }, most) {
   const at = (seconds) => `${((BAR.width * seconds) / most).toFixed(2)}%`;
   const middle = BAR.height / 2;
+  const fill = `var(--policy-${policy}, var(--policy))`;
   return svgElement(
     "svg",
     { class: "bar-figure", "aria-hidden": "true", height: BAR.height },
-    svgElement("rect", { class: `policy-${policy}`, width: at(mean), height: BAR.height, rx: 1.5 }),
+    svgElement("rect", { fill, width: at(mean), height: BAR.height, rx: 1.5 }),
     svgElement("line", {
       class: "margin",
       x1: at(Math.max(0, mean - margin)),

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { byId, element, setAttribute, setChildren, setText } from "./dom.js";
 import { formatNumber } from "./format.js";
-import { perform, tell } from "./job_actions.js";
+import { performOn } from "./job_actions.js";
 import { createWeightForm } from "./weight_form.js";
 
 export class Groups {
@@ -62,10 +62,7 @@ export class Groups {
     };
     const state = element("span", { class: "tag" }, "paused");
     const change = async (values) => {
-      const answer = await perform(
-        () => api.changeGroup(group.name, values),
-        (words) => tell(group, words),
-      );
+      const answer = await performOn(group, () => api.changeGroup(group.name, values));
       if (answer) this.load();
     };
     const pause = element("button", { type: "button", class: "quiet small" });

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { confirm } from "./dialogs.js";
-import { element, svgElement } from "./dom.js";
+import { element, setChildren, svgElement } from "./dom.js";
 import { formatCount, formatWhole } from "./format.js";
 import { clearErrors, showAnswer, showError } from "./notices.js";
 import { isActive } from "./service.js";
@@ -20,6 +20,11 @@ export async function perform(request, describe) {
   }
 }
 
+/** Send a request about a job or a group, and show the words of the service about it. */
+export function performOn({ name }, request) {
+  return perform(request, ({ text }) => `${name}: ${text}.`);
+}
+
 async function cancel(job) {
   const running = job.servers > 0 ? ` It holds ${formatCount(job.servers, "server")} now.` : "";
   const done = job.items ? ` ${formatWhole(job.done)} of ${formatCount(job.items, "item")} done.` : "";
@@ -29,29 +34,16 @@ async function cancel(job) {
     yes: "Cancel the job",
     no: "Keep it",
   });
-  return agreed
-    ? perform(
-        () => api.cancelJob(job.name),
-        (answer) => tell(job, answer),
-      )
-    : null;
+  return agreed ? performOn(job, () => api.cancelJob(job.name)) : null;
 }
 
 function change(job, values) {
-  return perform(
-    () => api.changeJob(job.name, values),
-    (answer) => tell(job, answer),
-  );
+  return performOn(job, () => api.changeJob(job.name, values));
 }
 
 /** Set the weight of a job. */
 export function setWeight(job, weight) {
   return change(job, { weight });
-}
-
-/** Return the words of the service about a job or a group. */
-export function tell({ name }, { text }) {
-  return `${name}: ${text}.`;
 }
 
 const ACTIONS = {
@@ -82,7 +74,7 @@ function createIcon(path) {
 }
 
 /** Return the names of the actions that a job offers now. */
-export function listActions(job) {
+function listActions(job) {
   const names = [];
   if (isActive(job)) names.push(job.state === "paused" ? "resume" : "pause");
   if (job.failed > 0 || ["failed", "cancelled"].includes(job.state)) names.push("retry");
@@ -91,7 +83,7 @@ export function listActions(job) {
 }
 
 /** Return a button for an action; `getJob` returns the job as it is when the button is used. */
-export function createButton(name, getJob, { withText = false, done = () => {} } = {}) {
+function createButton(name, getJob, { withText = false, done = () => {} } = {}) {
   const { label, act, path } = ACTIONS[name];
   const button = element("button", { type: "button", class: withText ? "quiet" : "icon" });
   button.append(createIcon(path));
@@ -108,4 +100,15 @@ export function createButton(name, getJob, { withText = false, done = () => {} }
     if (answer) done(answer);
   });
   return button;
+}
+
+/** Show the buttons of a job in `parent`; each is created once. `fallback` may get their focus. */
+export function offerActions(parent, buttons, getJob, fallback, options) {
+  const names = listActions(getJob());
+  for (const name of names) buttons[name] ??= createButton(name, getJob, options);
+  setChildren(
+    parent,
+    names.map((name) => buttons[name]),
+    fallback,
+  );
 }

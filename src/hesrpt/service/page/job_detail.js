@@ -1,11 +1,10 @@
 // The page of one job: what it is, how far it is, what failed, its output and its items.
 
 import { api } from "./api.js";
-import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatAmount, formatClock, formatDuration, formatWhole } from "./format.js";
-import { createButton, listActions, setWeight } from "./job_actions.js";
-import { Failures } from "./job_failures.js";
-import { JobHooks } from "./job_hooks.js";
+import { createPanel, element, setAttribute, setText } from "./dom.js";
+import { formatAmount, formatClock, formatCount, formatDuration, formatWhole } from "./format.js";
+import { offerActions, setWeight } from "./job_actions.js";
+import { FailureList, createFailure, createHook } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
 import {
@@ -66,7 +65,8 @@ export class JobDetail {
     this.wait.hidden = !wait;
     setText(this.error, job.error ?? "");
     this.error.hidden = !job.error || this.job.failures.length > 0;
-    this.#offer(listActions(job));
+    const done = (answer) => answer.job && this.update(answer.job);
+    offerActions(this.actions, this.#buttons, () => this.job, this.title, { withText: true, done });
     this.#showFacts();
     if (isActive(job) && !wasActive) this.log.open(true);
   }
@@ -92,8 +92,8 @@ export class JobDetail {
   }
 
   #showAll(job) {
-    this.failures.show(job.failures);
-    this.hooks.show(job.hooks);
+    this.failures.show(job.failures, formatCount(job.failures.length, "failure"));
+    this.hooks.show(job.hooks.filter(({ error }) => error !== null));
     this.update(job);
     // The service announces what becomes of jobs, but not of their hooks.
     if (job.hooks.some(({ pending }) => pending)) this.#reloadIn(RELOAD_HOOKS_EVERY);
@@ -126,8 +126,8 @@ export class JobDetail {
     this.wait = element("p", { class: "wait" });
     this.error = element("p", { class: "form-error" });
     this.list = element("dl", { class: "facts" });
-    this.failures = new Failures();
-    this.hooks = new JobHooks();
+    this.failures = new FailureList("Failures", "div", createFailure);
+    this.hooks = new FailureList("Hooks", "ul", createHook);
     this.log = new JobLog(job);
     this.items = new JobItems(job);
     const group = element(
@@ -156,18 +156,6 @@ export class JobDetail {
       this.hooks.node,
       createPanel("Output", this.log.state, this.log.output),
       this.items.node,
-    );
-  }
-
-  #offer(names) {
-    const done = (answer) => answer.job && this.update(answer.job);
-    for (const name of names) {
-      this.#buttons[name] ??= createButton(name, () => this.job, { withText: true, done });
-    }
-    setChildren(
-      this.actions,
-      names.map((name) => this.#buttons[name]),
-      this.title,
     );
   }
 

@@ -1,35 +1,31 @@
-// The items of a job that failed, and why.
+// What failed of a job: its items, and what was to be done at its end.
 
-import { element } from "./dom.js";
+import { createPanel, element } from "./dom.js";
 import { formatCount } from "./format.js";
 
-export class Failures {
+/** A panel with a list of failures, which is hidden while there are none. */
+export class FailureList {
   #shown = "";
 
-  constructor() {
-    this.title = element("h2", { id: "job-failures" });
-    this.list = element("div", {});
-    const head = element("div", { class: "panel-head" }, this.title);
-    this.node = element(
-      "section",
-      { class: "panel", "aria-labelledby": "job-failures" },
-      head,
-      this.list,
-    );
+  constructor(title, tag, createEntry) {
+    this.list = element(tag, {});
+    this.createEntry = createEntry;
+    this.node = createPanel(title, this.list);
   }
 
   /** Show failures. Those that are shown already are left alone, because they may be unfolded. */
-  show(failures) {
+  show(failures, title = null) {
     const text = JSON.stringify(failures);
     this.node.hidden = failures.length === 0;
     if (text === this.#shown) return;
     this.#shown = text;
-    this.title.textContent = formatCount(failures.length, "failure");
-    this.list.replaceChildren(...failures.map(createFailure));
+    if (title !== null) this.node.querySelector("h2").textContent = title;
+    this.list.replaceChildren(...failures.map(this.createEntry));
   }
 }
 
-function createFailure({ item, value, attempts, error, traceback }) {
+/** Return why an item failed. */
+export function createFailure({ item, value, attempts, error, traceback }) {
   const name = value || `item ${item}`;
   const summary = element(
     "summary",
@@ -47,5 +43,19 @@ function createFailure({ item, value, attempts, error, traceback }) {
       { class: "log", tabindex: 0, "aria-label": `Traceback of ${name}` },
       traceback || error,
     ),
+  );
+}
+
+/** Return why a hook failed. */
+export function createHook({ target, error, attempts, pending }) {
+  const tries = `after ${formatCount(attempts, "attempt")}`;
+  return element(
+    "li",
+    { class: "hook" },
+    target === null
+      ? element("span", { class: "soft" }, "what it calls is shown to the owner only")
+      : element("span", { class: "code" }, target),
+    element("span", { class: "is-error" }, error.split("\n", 1)[0]),
+    element("span", { class: "soft" }, pending ? `${tries}; is tried again` : `${tries}; given up`),
   );
 }

@@ -1,9 +1,9 @@
 // One row of the list of jobs. It is created once and updated in place, so that it keeps the focus.
 
 import { colourOf, hasColour } from "./colours.js";
-import { element, setAttribute, setChildren, setText } from "./dom.js";
+import { element, setAttribute, setText } from "./dom.js";
 import { formatClock, formatDuration, formatWhole, joinWords } from "./format.js";
-import { createButton, listActions } from "./job_actions.js";
+import { offerActions } from "./job_actions.js";
 import { isActive } from "./service.js";
 
 /** The columns: a heading, and the order that a click on it asks for. */
@@ -86,7 +86,7 @@ export class JobRow {
   constructor(job, service) {
     this.job = job;
     this.service = service;
-    this.swatch = element("span", { "aria-hidden": "true" });
+    this.swatch = element("span", { class: "swatch", "aria-hidden": "true" });
     const address = { href: linkTo(job.name), title: job.name };
     this.link = element("a", { ...address, class: "name" }, job.name);
     this.group = element("span", { class: "tag" });
@@ -118,7 +118,7 @@ export class JobRow {
     this.#describe();
     setText(this.cells.servers, describeServers(job));
     this.cells.servers.dataset.unit = (job.planned ?? job.servers) === 1 ? "server" : "servers";
-    this.#offer(listActions(job));
+    offerActions(this.cells.actions, this.buttons, () => this.job, this.link);
     this.tick();
   }
 
@@ -127,10 +127,8 @@ export class JobRow {
     const { time } = this.service;
     setText(this.cells.time, describeTime(this.job, time));
     setText(this.cells.left, describeLeft(this.job, time - this.updated));
-    const colour = hasColour(this.job.name)
-      ? `swatch ${colourOf(this.job.name)}`
-      : "swatch is-none";
-    setAttribute(this.swatch, "class", colour);
+    this.swatch.classList.toggle("is-none", !hasColour(this.job.name));
+    this.swatch.style.background = colourOf(this.job.name);
   }
 
   #describe() {
@@ -140,15 +138,6 @@ export class JobRow {
     const note = wait ? `waits: ${wait}` : error || job.command || "";
     setText(this.note, note.slice(0, MAX_NOTE));
     setAttribute(this.note, "class", wait ? "note" : error ? "note is-error" : "note code");
-  }
-
-  #offer(names) {
-    for (const name of names) this.buttons[name] ??= createButton(name, () => this.job);
-    setChildren(
-      this.cells.actions,
-      names.map((name) => this.buttons[name]),
-      this.link,
-    );
   }
 
   #cell(role, className, ...children) {

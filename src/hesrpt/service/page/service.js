@@ -32,10 +32,6 @@ export class Service extends EventTarget {
     return Date.now() / 1000 + this.#clockOffset;
   }
 
-  get mayChange() {
-    return this.servers?.access === "owner";
-  }
-
   /** The number of jobs in some states, or in all. */
   count(states = STATES) {
     return states.reduce((total, state) => total + (this.counts[state] ?? 0), 0);
