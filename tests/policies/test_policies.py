@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,8 +33,7 @@ from hesrpt.policies import (
 from hesrpt.policies.hell import most_efficient
 from hesrpt.policies.sharing import Leftover, assign_leftover
 from hesrpt.simulator import tuning
-from hesrpt.simulator.loop import run_loop
-from hesrpt.simulator.runs import Run
+from hesrpt.simulator.loop import create_loop
 from hesrpt.simulator.simulation import create_run
 from hesrpt.speedups import SpeedupVector
 
@@ -255,10 +256,10 @@ def test_tuning_finds_the_best_alpha() -> None:
 def test_trials_give_up_when_the_flow_time_is_too_long() -> None:
     batch = Workload.pareto(40, seed=3, speedup=PowerLaw(0.3))
     run = create_run(batch, 1000, Knee(0.1))
-    assert isinstance(run, Run)
-    total = run_loop(run).job_seconds
-    assert np.isfinite(run_loop(run, max_flow_time=total * 1.1).completion_times).all()
-    assert np.isnan(run_loop(run, max_flow_time=total * 0.5).completion_times).any()
+    total = create_loop(run).execute().job_seconds
+    long, short = (replace(run, max_flow_time=total * part) for part in (1.1, 0.5))
+    assert np.isfinite(create_loop(long).execute().completion_times).all()
+    assert np.isnan(create_loop(short).execute().completion_times).any()
 
 
 @given(

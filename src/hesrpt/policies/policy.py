@@ -263,9 +263,9 @@ def compute_rank_rates(jobs: int, most: int, servers: float, c: float, p: float)
 
 def as_ranked(policy: object, speedups: SpeedupVector) -> RankedPolicy | None:
     """Return the policy if its rows define it completely for jobs with these speedups, or None."""
-    if isinstance(policy, RankedPolicy) and policy.is_ranked and speedups.shared is not None:
-        return policy
-    return None
+    if not isinstance(policy, RankedPolicy) or policy.review_every is not None:
+        return None
+    return policy if policy.is_ranked and speedups.shared is not None else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from hesrpt.optimal.bounds import BOUND_STEPS, LowerBound, lower_bound
 from hesrpt.parallel import run_tasks
 from hesrpt.policies import Knee, Policy, RigidDiscipline, as_ranked, find_rule
-from hesrpt.simulator.simulation import Simulation, create_run, execute_run
+from hesrpt.simulator.simulation import Simulation, run_simulation
 from hesrpt.workload import Workload
 
 Key = TypeVar("Key", bound=Hashable)
@@ -22,13 +22,12 @@ _TRIALS = 100
 
 @dataclass(frozen=True)
 class Replication:
-    """One simulation among many; the options are those of :func:`create_run`."""
+    """One simulation among many; the options are those of :func:`run_simulation`."""
 
     workload: Workload
     servers: float
     policy: Policy | RigidDiscipline
     options: Mapping[str, Any] = field(default_factory=dict)
-    tallying: bool = False  # whether to count resizes and server time by job
 
     @property
     def is_compiled(self) -> bool:
@@ -49,8 +48,7 @@ class Replication:
 
     def run(self) -> Simulation:
         """Run the simulation."""
-        run = create_run(self.workload, self.servers, self.policy, **self.options)
-        return execute_run(run, tallying=self.tallying)
+        return run_simulation(self.workload, self.servers, self.policy, **self.options)
 
 
 def run_simulations(

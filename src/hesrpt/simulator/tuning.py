@@ -9,7 +9,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.knee import Knee
-from hesrpt.simulator.loop import run_loop
+from hesrpt.simulator.loop import GeneralLoop
 from hesrpt.simulator.runs import Run
 from hesrpt.workload import Workload
 
@@ -49,8 +49,9 @@ def _try_all(run: Run, policy: Knee, alphas: FloatArray) -> FloatArray:
     flow_times, best = np.full(len(alphas), np.inf), np.inf
     # Begin with a coarse round over the whole range, so that most other trials give up early.
     for place in sorted(range(len(alphas)), key=lambda place: place % 10):
-        trial = replace(run, policy=replace(policy, alpha=float(alphas[place])))
-        outcome = run_loop(trial, max_flow_time=best * (1 + _CLOSE))
+        tried = replace(policy, alpha=float(alphas[place]))
+        trial = replace(run, policy=tried, max_flow_time=best * (1 + _CLOSE))
+        outcome = GeneralLoop(trial).execute()
         if not np.isnan(outcome.completion_times).any():
             flow_times[place] = outcome.job_seconds
             best = min(best, flow_times[place])

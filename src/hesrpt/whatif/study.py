@@ -106,7 +106,8 @@ def replay_trace(
         chosen = get_policy(policy)
         is_rigid = isinstance(chosen, RigidDiscipline) and not isinstance(chosen, Moldable)
         served = as_rigid if is_rigid else workload
-        return Replication(served, float(machine), chosen, simulated, tallying)
+        options = {**simulated, "tallying": tallying}
+        return Replication(served, float(machine), chosen, options)
 
     replications: dict[tuple[str, ServerLimit | None], Replication] = {
         (policy, None): replicate(policy, as_malleable, tallying=True)
