@@ -30,7 +30,6 @@ from hesrpt.policies import (
     Policy,
     Srpt,
     State,
-    bind_policy,
     describe_workload,
     get_malleable_policy,
 )
@@ -181,7 +180,7 @@ def test_rows_and_decisions_give_the_same_schedule(
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
-    policy = bind_policy(get_malleable_policy(name), describe_workload(jobs, 4, whole))
+    policy = get_malleable_policy(name).bind(describe_workload(jobs, 4, whole))
     by_rows, by_decisions = (
         simulate(jobs, 4, tried, whole=whole, resize_cost=resize_cost)
         for tried in (policy, lambda state: policy(state))
@@ -425,7 +424,7 @@ def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: s
 @pytest.mark.parametrize("whole", [False, True])
 def test_servers_come_from_the_loop_that_found_the_ends(policy: str, whole: bool) -> None:
     """To the last digit: a job holds servers until it ends, and none from then on."""
-    jobs = Workload.poisson(20, 300, seed=5, speedup=PowerLaw(0.5))
+    jobs = Workload.poisson(20, 150, seed=5, speedup=PowerLaw(0.5))
     run = simulate(jobs, 32, policy, whole=whole)
     ended = np.argsort(run.completion_times)
     ends = run.completion_times[ended]

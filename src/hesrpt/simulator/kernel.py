@@ -26,20 +26,8 @@ from typing import Any, NamedTuple, Protocol
 import hesrpt.policies.calibration_kernel as formulas
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
-from hesrpt.optimal.recursion_kernel import Precision
 from hesrpt.policies.calibration_kernel import LEVELS
-from hesrpt.simulator.pricing_kernel import PriceSearch, share_by_price
-from hesrpt.simulator.sharing_kernel import (
-    JobFacts,
-    Workspace,
-    round_fairly,
-    serve_in_order,
-    share_by_rank,
-    share_equally,
-    share_up_to_knees,
-    sort_by_key,
-)
-from hesrpt.simulator.valuing_kernel import Values, has_rising_weights, share_by_value
+from hesrpt.simulator.rules_kernel import Decisions, JobFacts, decide, sort_by_key
 from hesrpt.speedups.shape_kernel import find_rate
 from hesrpt.speedups.shape_kernel_data import POWER, Shapes
 
@@ -48,8 +36,6 @@ DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, TOO_MANY_SERVERS = ra
 # Stages of a decision: an event has happened, the list of jobs is up to date, the caller has
 # decided, the servers are assigned.
 CHANGED, LISTED, DECIDED, ASSIGNED = range(4)
-#: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
-EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
 
 # Departures closer together than this, relative to the time, are simultaneous.
 SAME_TIME = 1e-14
@@ -145,34 +131,6 @@ class LoopState(Protocol):
     job_seconds: float  # the number of jobs in the system, integrated over time
 
 
-class RuleSettings(Protocol):
-    """The rule of the policy (:class:`hesrpt.policies.Rule`), and the system that it shares."""
-
-    kind: int
-    is_whole: bool
-    shares_speedup: bool  # whether all jobs have the same speedup
-    max_valued: int  # with more jobs than this, values take too long
-    exponent: float  # of the closed form
-    focus: float  # of the closed form or the price, if it is not calibrated
-    alpha: float  # of KNEE …
-    leftover: int  # … and what it does with servers beyond all knees
-    servers: float
-    max_slope: float  # of the speedup that all jobs share
-
-
-class Decisions(NamedTuple):
-    """All that a rule needs apart from the state of the loop."""
-
-    facts: JobFacts
-    shapes: Shapes
-    deciding: Shapes  # the same speedups, but on whole servers if only those are assigned
-    work: Workspace
-    search: PriceSearch
-    values: Values
-    precision: Precision
-    settings: Any  # an array with one record: see :class:`RuleSettings`
-
-
 class CalibrationData(NamedTuple):
     """All of a calibration."""
 
@@ -219,7 +177,10 @@ def run(
                     focus = rule.settings[0].focus
                     if calibration is not None:
                         focus = (level / LEVELS) ** 2
-                    _decide(jobs, rule, state.present, focus)
+                    for place in range(state.present):
+                        job = jobs.present[place]
+                        rule.facts.seen[job] = jobs.remaining[job] * jobs.estimate[job]
+                    decide(jobs.present, state.present, rule, focus)
                 _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
                 row = level * rows.room + state.present if state.present < rows.room else -1
@@ -468,100 +429,6 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, settings
     jobs.held[job] = held
     jobs.rate[job] = rate
     jobs.target[job] = wait + jobs.remaining[job] / rate if rate > 0.0 else inf
-
-
-@inlined
-def _decide(jobs: Jobs, rule: Decisions, count: int, focus: float) -> None:
-    """Decide on the servers of all jobs in the system as the rule's policy does, up to rounding."""
-    facts, settings, work = rule.facts, rule.settings[0], rule.work
-    kind, servers = settings.kind, settings.servers
-    if kind == EQUAL:
-        share_equally(jobs.present, count, facts, servers)
-    elif kind == FIRST_COME:
-        serve_in_order(jobs.present, count, facts, servers)
-    elif kind in (PRICE, VALUE):
-        listed = facts.order
-        if kind == PRICE:
-            _list_by_time(jobs, rule, count)
-        is_priced = kind == PRICE and focus < 1.0
-        if not is_priced:
-            # As if no more jobs arrived: see hesrpt.policies.Optimal.
-            listed = facts.planned
-            _list_by_time_alone(jobs, rule, count)
-            is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
-            if count <= settings.max_valued or is_rising:
-                share_by_value(
-                    listed,
-                    count,
-                    facts,
-                    rule.deciding,
-                    rule.values,
-                    servers,
-                    settings.max_slope,
-                    rule.precision,
-                    is_rising,
-                )
-            else:
-                is_priced, focus = True, 1.0
-        if is_priced:
-            search, deciding = rule.search, rule.deciding
-            share_by_price(
-                listed, count, facts, deciding, search, servers, focus, settings.is_whole
-            )
-    else:
-        for place in range(count):
-            job = jobs.present[place]
-            facts.key[job] = jobs.remaining[job] * jobs.estimate[job] / facts.weight[job]
-        sort_by_key(facts.order, count, facts.key, facts.arrival_rank, work.scratch)
-        if kind == SMALLEST_FIRST:
-            serve_in_order(facts.order, count, facts, servers)
-        elif kind == CLOSED_FORM:
-            exponent = settings.exponent
-            if focus != 1.0:  # see hesrpt.policies.adaptive.effective_exponent
-                exponent = focus * exponent / (1.0 - exponent + focus * exponent)
-            share_by_rank(facts.order, count, facts, servers, exponent, work.sums)
-        elif kind == KNEE:
-            share_up_to_knees(
-                facts.order,
-                count,
-                facts,
-                rule.shapes,
-                servers,
-                settings.alpha,
-                settings.leftover,
-                settings.is_whole,
-                work,
-            )
-    if settings.is_whole:
-        round_fairly(jobs.present, count, facts, servers, work)
-
-
-@compiled
-def _list_by_time(jobs: Jobs, rule: Decisions, count: int) -> None:
-    """List jobs by the time that they take on a share that suits them, over their weight."""
-    facts, shapes, settings = rule.facts, rule.shapes, rule.settings[0]
-    total_gain = 0.0
-    for place in range(count):
-        total_gain += facts.gain[jobs.present[place]]
-    for place in range(count):
-        job = jobs.present[place]
-        time = jobs.remaining[job] * jobs.estimate[job]
-        if not settings.shares_speedup:
-            share = settings.servers * facts.gain[job] / total_gain
-            time /= find_rate(shapes.records[shapes.of_job[job]], shapes.corners, share)
-        facts.key[job] = time / facts.weight[job]
-    sort_by_key(facts.order, count, facts.key, facts.arrival_rank, rule.work.scratch)
-
-
-@compiled
-def _list_by_time_alone(jobs: Jobs, rule: Decisions, count: int) -> None:
-    """List jobs by the time that they take alone on all servers, over their weight."""
-    facts = rule.facts
-    for place in range(count):
-        job = jobs.present[place]
-        time_alone = jobs.remaining[job] * jobs.estimate[job] / facts.fastest[job]
-        facts.key[job] = time_alone / facts.weight[job]
-    sort_by_key(facts.planned, count, facts.key, facts.arrival_rank, rule.work.scratch)
 
 
 # --- learning -------------------------------------------------------------------------------------

@@ -36,26 +36,29 @@ from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import estimate_gains
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
-from hesrpt.simulator import kernel
+from hesrpt.simulator import kernel, rules_kernel
 from hesrpt.simulator.kernel import (
     Counts,
-    Decisions,
     Jobs,
     LoopState,
     Rows,
-    RuleSettings,
     Settings,
 )
-from hesrpt.simulator.pricing_kernel import PriceSearch
 from hesrpt.simulator.ranked_loop import (
     RankedLoop,
     create_calibration,
     create_ranked_loop,
     find_arrival_order,
 )
+from hesrpt.simulator.rules_kernel import (
+    Decisions,
+    JobFacts,
+    PriceSearch,
+    RuleSettings,
+    Values,
+    Workspace,
+)
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Capacity, Outcome, Progress, Run, Tally
-from hesrpt.simulator.sharing_kernel import JobFacts, Workspace
-from hesrpt.simulator.valuing_kernel import Values
 from hesrpt.speedups import SpeedupVector
 from hesrpt.units import format_count
 from hesrpt.workload import Workload
@@ -120,12 +123,9 @@ class GeneralLoop:
             tie=_invert(np.argsort(workload.arrival_times[:keys], kind="stable")[::-1]),
             scratch=np.empty(keys, dtype=np.int64),
         )
-        constant_from = None
-        if self.ranked is not None and (speedup := self.speedups.shared) is not None:
-            constant_from = self.ranked.constant_from(run.servers, speedup, run.whole)
         is_learning = policy.is_calibrated and (self.ranked is not None or rule is not None)
         levels = LEVELS + 1 if is_learning and self.ranked is not None else 1
-        self.table = _RowTable(jobs if self.ranked is not None else 0, constant_from, levels)
+        self.table = _RowTable(self.ranked, jobs, levels)
         self.rule: Decisions | None = None
         weights = np.empty(0)
         if rule is not None:
@@ -313,12 +313,12 @@ class _RowTable:
     A policy that is calibrated has rows for each of several levels.
     """
 
-    def __init__(self, jobs: int, constant_from: int | None, levels: int = 1) -> None:
-        self._entries = 0
-        self._constant_from = constant_from
-        self._levels = levels
+    def __init__(self, policy: RankedPolicy | None, jobs: int, levels: int) -> None:
+        self._entries, self._levels = 0, levels
+        self._serves_first_only = policy is not None and policy.serves_first_only
         # The table of a calibrated policy grows with the number of jobs in the system.
         room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)
+        room = 0 if policy is None else room
         self.rows = Rows(
             room=room,
             start=np.full(levels * room, -1, dtype=np.int64),
@@ -344,8 +344,8 @@ class _RowTable:
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
         same: int | slice = level * self.rows.room + jobs  # the numbers of this row
-        if self._constant_from is not None and jobs >= self._constant_from:
-            same = slice(self._constant_from, None)
+        if self._serves_first_only and len(held) < jobs:
+            same = slice(len(held), None)
         self.rows.start[same], self.rows.length[same] = self._entries, len(held)
         self._entries = end
 
@@ -390,6 +390,7 @@ def _prepare_rule(
             gain=estimate_gains(speedups) if planned else numbers(),
             fastest=deciding.rate(usable) if planned else numbers(),
             arrival_rank=_invert(by_arrival),
+            seen=numbers(jobs),
             key=numbers(jobs),
             held=numbers(jobs),
             order=places(),
@@ -412,7 +413,7 @@ def _prepare_rule(
         precision=EXACT,
         settings=create_record(
             RuleSettings,
-            kind=getattr(kernel, rule.kind.name),
+            kind=getattr(rules_kernel, rule.kind.name),
             is_whole=whole,
             shares_speedup=shared is not None,
             max_valued=MAX_VALUED,
