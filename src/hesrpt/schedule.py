@@ -55,10 +55,6 @@ class Timeline:
         """Return the servers of each job at a given time."""
         return next(iter(self.servers_at_each(np.array([time]))))
 
-    def servers_of(self, job: int) -> FloatArray:
-        """Return the servers of one job in each phase."""
-        return np.array([held[job] for held in self.servers_at_each(self.phase_starts)])
-
     def sample_ends(self, limit: int) -> FloatArray:
         """Return the ends of the phases, or a sample of about ``limit`` that includes the last."""
         ends = np.unique(self.ends)

@@ -75,10 +75,6 @@ class Adaptive(RankedPolicy):
         """The same policy for a batch, which also keeps the values that rows follow from."""
         return Optimal(self.objective) if self._origin is None else self._origin._batch
 
-    @property
-    def name(self) -> str:
-        return "adaptive" if self.objective == "flow" else f"adaptive-{self.objective}"
-
     def bind(self, facts: WorkloadFacts) -> Adaptive:
         return replace(self)  # a copy, so that runs do not share a cache
 
@@ -151,7 +147,7 @@ class Adaptive(RankedPolicy):
 
     @property
     def is_ranked(self) -> bool:
-        return self.objective == "flow" or self._is_equi
+        return super().is_ranked or self._is_equi
 
     def ranks_by_size(self, whole: bool) -> bool:
         return self.sizes == "known" or Equi().ranks_by_size(whole)

@@ -44,14 +44,6 @@ class HeSrpt(RankedPolicy):
             object.__setattr__(self, "p", PowerLaw(self.p).p)
         object.__setattr__(self, "_whole", Optimal(self.objective))
 
-    @property
-    def name(self) -> str:
-        return "hesrpt" if self.objective == "flow" else f"hesrpt-{self.objective}"
-
-    @property
-    def is_ranked(self) -> bool:
-        return self.objective == "flow"
-
     def bind(self, facts: WorkloadFacts) -> HeSrpt:
         p = self.p
         if p is None and facts.speedups.exponent is None:

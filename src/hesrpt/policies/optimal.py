@@ -111,14 +111,6 @@ class Optimal(RankedPolicy):
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
 
-    @property
-    def name(self) -> str:
-        return "optimal" if self.objective == "flow" else f"optimal-{self.objective}"
-
-    @property
-    def is_ranked(self) -> bool:
-        return self.objective == "flow"
-
     def bind(self, facts: WorkloadFacts) -> Optimal:
         return replace(self)  # a copy, so that runs do not share a cache
 

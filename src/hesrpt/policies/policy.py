@@ -104,8 +104,9 @@ class Policy(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the policy in tables and messages."""
-        return type(self).__name__.lower()
+        """The name of the policy in tables and messages, with its objective if it has one."""
+        name, objective = type(self).__name__.lower(), getattr(self, "objective", "flow")
+        return name if objective == "flow" else f"{name}-{objective}"
 
     @property
     def is_calibrated(self) -> bool:
@@ -196,8 +197,8 @@ class RankedPolicy(Policy):
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the rows define the policy, which may depend on its parameters."""
-        return True
+        """Whether the rows define the policy. With weights, they do not."""
+        return bool(getattr(self, "objective", "flow") == "flow")
 
     def at_level(self, level: int) -> RankedPolicy:
         """Return the policy at a level of its calibration: each level has rows of its own."""

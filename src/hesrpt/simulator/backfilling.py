@@ -157,4 +157,7 @@ class CombinedTimeline(Timeline):
         )
 
     def server_seconds_until(self, times: FloatArray) -> FloatArray:
-        return np.sum([each.server_seconds_until(times) for _, each in self._parts], axis=0)
+        total = np.zeros(len(times))
+        for _, timeline in self._parts:
+            total += timeline.server_seconds_until(times)
+        return total

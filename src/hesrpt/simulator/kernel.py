@@ -74,7 +74,7 @@ class Jobs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``, or is missing at -1.
+    """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``.
 
     A row starts with the last job in the list. Jobs that it does not reach hold nothing. If rows
     depend on a calibration, the ``room`` rows of each level follow those of the level below.
@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
     room: int
     start: IntArray
-    length: IntArray
+    length: IntArray  # 0 if the row is missing
     held: FloatArray
     rate: FloatArray
 
@@ -183,8 +183,8 @@ def run(
                     decide(jobs.present, state.present, rule, focus)
                 _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
-                row = level * rows.room + state.present if state.present < rows.room else -1
-                if state.present > 0 and settings.by_rank and (row < 0 or rows.start[row] < 0):
+                row = level * rows.room + state.present
+                if state.present > 0 and settings.by_rank and rows.length[row] == 0:
                     return NEEDS_ROW
                 if state.present > 0 and not settings.by_rank and state.stage != DECIDED:
                     return NEEDS_DECISION

@@ -67,8 +67,6 @@ from hesrpt.workload import Workload
 _ROUNDING = 1e-9
 # The table of rows is emptied when it would grow beyond this many entries.
 _MAX_ENTRIES = 1 << 24
-# With several levels, the table first has room for rows of fewer jobs than this.
-_FEW_JOBS = 1024
 # Rules of these kinds round shares of servers that could be divided.
 _ROUNDED = RuleKind.EQUAL, RuleKind.CLOSED_FORM, RuleKind.KNEE
 _PLANNED = RuleKind.PRICE, RuleKind.VALUE
@@ -136,11 +134,8 @@ class GeneralLoop:
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.decision_times: list[float] = []
-        requested = run.workload.requested
-        self.counts = Counts(
-            *np.zeros((4, counted)),
-            requested=np.full(counted, run.servers) if requested is None else requested,
-        )
+        asked = run.servers if workload.requested is None else workload.requested[:counted]
+        self.counts = Counts(*np.zeros((4, counted)), np.full(counted, asked))
         review_every = inf if policy.review_every is None else float(policy.review_every)
         self.settings = create_record(
             Settings,
@@ -314,33 +309,25 @@ class _RowTable:
     """
 
     def __init__(self, policy: RankedPolicy | None, jobs: int, levels: int) -> None:
-        self._entries, self._levels = 0, levels
+        self._entries = 0
         self._serves_first_only = policy is not None and policy.serves_first_only
-        # The table of a calibrated policy grows with the number of jobs in the system.
-        room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)
-        room = 0 if policy is None else room
-        self.rows = Rows(
-            room=room,
-            start=np.full(levels * room, -1, dtype=np.int64),
-            length=np.zeros(levels * room, dtype=np.int64),
-            held=np.empty(64),
-            rate=np.empty(64),
-        )
+        room = 0 if policy is None else jobs + 1
+        # Zeros take no space before they are changed.
+        start, length = np.zeros((2, levels * room), dtype=np.int64)
+        self.rows = Rows(room, start, length, held=np.empty(64), rate=np.empty(64))
 
-    def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int = 0) -> None:
+    def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int) -> None:
         """Add the row for this number of jobs, at this level."""
-        if jobs >= self.rows.room:
-            self._add_room(2 * jobs)
         if self._entries + len(held) > _MAX_ENTRIES:
-            self.rows.start[:] = -1
+            self.rows.length[:] = 0
             self._entries = 0
-        if (missing := self._entries + len(held) - len(self.rows.held)) > 0:
+        end = self._entries + len(held)
+        if (missing := end - len(self.rows.held)) > 0:
             more = np.empty(max(missing, len(self.rows.held)))
             self.rows = self.rows._replace(
                 held=np.concatenate((self.rows.held, more)),
                 rate=np.concatenate((self.rows.rate, more)),
             )
-        end = self._entries + len(held)
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
         same: int | slice = level * self.rows.room + jobs  # the numbers of this row
@@ -348,21 +335,6 @@ class _RowTable:
             same = slice(len(held), None)
         self.rows.start[same], self.rows.length[same] = self._entries, len(held)
         self._entries = end
-
-    def _add_room(self, jobs: int) -> None:
-        """Make room for rows of up to this many jobs at each level."""
-
-        def widen(old: IntArray, empty: int) -> IntArray:
-            wide = np.full((self._levels, jobs + 1), empty, dtype=np.int64)
-            by_level = old.reshape(self._levels, -1)
-            wide[:, : by_level.shape[1]] = by_level
-            return wide.ravel()
-
-        self.rows = self.rows._replace(
-            room=jobs + 1,
-            start=widen(self.rows.start, -1),
-            length=widen(self.rows.length, 0),
-        )
 
 
 def _prepare_rule(

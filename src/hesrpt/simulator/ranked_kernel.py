@@ -283,23 +283,3 @@ def sum_up(log_rank: float, base: float, passed: Passed) -> tuple[float, float, 
 def round_up(count: int) -> int:
     """Return the next number that leaves none to be handled one by one."""
     return (count + AT_A_TIME - 1) // AT_A_TIME * AT_A_TIME
-
-
-@compiled
-def find_usual_sizes(
-    arrivals: FloatArray, log_sizes: FloatArray, first: int, total: float, usual: FloatArray
-) -> float:
-    """Compute the mean of all logarithms of sizes up to each job; return their sum.
-
-    The jobs are a part of the stream, with ``first`` jobs and the sum ``total`` before them. Those
-    that arrive at the same time all know the mean up to the last of them.
-    """
-    start = 0
-    for job in range(log_sizes.size):
-        total += log_sizes[job]
-        if job + 1 == log_sizes.size or arrivals[job + 1] != arrivals[job]:
-            mean = total / (first + job + 1)
-            for known in range(start, job + 1):
-                usual[known] = mean
-            start = job + 1
-    return total

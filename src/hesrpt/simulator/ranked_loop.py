@@ -29,15 +29,12 @@ from hesrpt.simulator.ranked_kernel import (
     RankedState,
     RateTable,
     Stream,
-    find_usual_sizes,
 )
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run
 from hesrpt.speedups import Speedup
 
 # The first rates are for at least this many jobs in the system.
 _FEW_JOBS = 255
-# Weights are computed for this many jobs at a time.
-_JOBS_AT_A_TIME = 8192
 # If p is close to 1, each rates hold for few numbers of jobs: this many are kept.
 _MAX_CACHED = 1000
 
@@ -104,7 +101,7 @@ class RankedLoop:
             arrivals=arrivals,
             sizes=sizes,
             completion=np.full(jobs, np.nan),
-            weights=_weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
+            weights=self._weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
         )
         self.levels = LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
@@ -125,6 +122,17 @@ class RankedLoop:
         )
         self.passed = np.zeros(len(Passed._fields))
         self._add_rates(first)
+
+    def _weigh_work(self, arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
+        """Return what a unit of work of each job counts in the calibration."""
+        log_sizes = np.log(sizes)
+        usual = np.cumsum(log_sizes)
+        usual /= np.arange(1, len(sizes) + 1)
+        if self.order is not None:
+            # Jobs that arrive at the same time all know the mean up to the last of them.
+            last = np.flatnonzero(np.diff(arrivals, append=inf))
+            usual = np.repeat(usual[last], np.diff(last, prepend=-1))
+        return weigh_size(log_sizes, usual) / sizes
 
     def execute(self, stop_at: float = inf, progress: Progress | None = None) -> Outcome:
         """Continue until all jobs have ended or until ``stop_at``, and return what happened."""
@@ -233,18 +241,3 @@ def _count_most_at_once(arrivals: FloatArray) -> int:
     """Return the most jobs that arrive at the same time."""
     starts = np.flatnonzero(np.diff(arrivals, prepend=-np.inf))
     return int(np.diff(starts, append=len(arrivals)).max())
-
-
-def _weigh_work(arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Return what a unit of work of each job counts in the calibration."""
-    weights, total, first = np.empty(len(sizes)), 0.0, 0
-    while first < len(sizes):  # in parts that stay in the processor's cache
-        last = arrivals[min(first + _JOBS_AT_A_TIME, len(sizes)) - 1]
-        part = slice(first, int(np.searchsorted(arrivals, last, side="right")))
-        log_sizes = np.log(sizes[part])
-        usual = np.empty(len(log_sizes))
-        total = find_usual_sizes(arrivals[part], log_sizes, first, total, usual)
-        weights[part] = weigh_size(log_sizes, usual)
-        weights[part] /= sizes[part]
-        first = part.stop
-    return weights

@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import Moldable, RigidDiscipline, get_policy
-from hesrpt.simulator.replications import Replication, run_with_bounds
+from hesrpt.simulator.comparison import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
