@@ -135,7 +135,8 @@ class GeneralLoop:
         self.before: State | None = None  # the state of the previous decision
         self.decision_times: list[float] = []
         asked = run.servers if workload.requested is None else workload.requested[:counted]
-        self.counts = Counts(*np.zeros((4, counted)), np.full(counted, asked))
+        most, seconds, beyond, lost = np.zeros((4, counted))
+        self.counts = Counts(most, seconds, beyond, lost, np.full(counted, asked))
         review_every = inf if policy.review_every is None else float(policy.review_every)
         self.settings = create_record(
             Settings,
