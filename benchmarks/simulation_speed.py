@@ -16,9 +16,8 @@ from benchmarks.ratios import Ratio, at_least
 from benchmarks.timing import measure_best_time, measure_time_ratio
 from hesrpt import Amdahl, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import PolicyLike, State
+from hesrpt.policies import PolicyLike, State, get_malleable_policy
 from hesrpt.simulator.ranked_loop import create_ranked_loop
-from hesrpt.simulator.runs import Run
 from hesrpt.simulator.simulation import create_run
 
 
@@ -166,12 +165,10 @@ def measure_event_rate(console: Console, servers: float = 64.0) -> list[Ratio]:
 
 def _execute_loop(workload: Workload, servers: float, policy: str) -> float:
     """Return the processor time of the compiled loop alone."""
-    run = create_run(workload, servers, policy)
-    assert isinstance(run, Run)
-    loop = create_ranked_loop(run, stop_at=float("inf"))
+    loop = create_ranked_loop(create_run(workload, servers, get_malleable_policy(policy)))
     assert loop is not None
     start = process_time()
-    loop.execute(None)
+    loop.execute()
     return process_time() - start
 
 

@@ -6,7 +6,6 @@ report reads schedules and nothing else.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,28 +25,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Timeline(ABC):
+class Timeline:
     """The allocations of a schedule: a sequence of phases in which no allocation changes.
 
     Phases are computed on demand. A schedule of M jobs has about M phases of up to M jobs each,
-    which may be too many to hold in memory at once.
+    which may be too many to hold in memory at once. A subclass defines ``servers`` or, if it does
+    not number its phases, ``servers_at_each``.
     """
 
     #: The end of each phase, in ascending order. The first phase starts at time 0.
     ends: FloatArray
 
-    @abstractmethod
+    @property
+    def phase_starts(self) -> FloatArray:
+        """The start of each phase."""
+        return np.concatenate(([0.0], self.ends[:-1]))
+
     def servers(self, phase: int) -> FloatArray:
         """Return the servers of each job in one phase, in the order of the workload."""
+        return self.servers_at(float(self.phase_starts[phase]))
 
-    def servers_of(self, job: int) -> FloatArray:
-        """Return the servers of one job in each phase."""
-        return np.array([self.servers(phase)[job] for phase in range(len(self.ends))])
+    def servers_at_each(self, times: FloatArray) -> Iterator[FloatArray]:
+        """Yield the servers of each job at each of ``times``, which must be in ascending order."""
+        for phase in np.searchsorted(self.ends, times, side="right").tolist():
+            last = len(self.ends) - 1
+            yield self.servers(min(phase, last)) * (phase <= last)
 
     def servers_at(self, time: float) -> FloatArray:
         """Return the servers of each job at a given time."""
-        phase = int(np.searchsorted(self.ends, time, side="right"))
-        return self.servers(min(phase, len(self.ends) - 1)) * (phase < len(self.ends))
+        return next(iter(self.servers_at_each(np.array([time]))))
 
     def sample_ends(self, limit: int) -> FloatArray:
         """Return the ends of the phases, or a sample of about ``limit`` that includes the last."""
@@ -59,23 +65,30 @@ class Timeline(ABC):
 
     def total_servers(self) -> FloatArray:
         """Return the number of allocated servers in each phase."""
-        return np.array([self.servers(phase).sum() for phase in range(len(self.ends))])
+        return np.array([held.sum() for held in self.servers_at_each(self.phase_starts)])
+
+    def server_seconds_until(self, times: FloatArray) -> FloatArray:
+        """Return the allocated servers times seconds up to each of ``times``, likewise."""
+        in_phases = np.diff(self.ends, prepend=0.0) * self.total_servers()
+        sums = np.concatenate(([0.0], np.cumsum(in_phases)))
+        return np.interp(times, np.concatenate(([0.0], self.ends)), sums)
 
     def server_seconds(self) -> float:
         """Return the sum of allocated servers times seconds over all phases."""
-        return float(np.diff(self.ends, prepend=0.0) @ self.total_servers())
+        return float(self.server_seconds_until(self.ends[-1:])[0])
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         """Yield the remaining sizes at each of ``times``, which must be in ascending order."""
         rates = workload.speedups.rate
         remaining = np.array(workload.sizes)
+        allocations = iter(self.servers_at_each(self.phase_starts))
         phase, at = 0, 0.0
-        rate = rates(self.servers(0))
+        rate = rates(next(allocations))
         for time in times:
             while phase < len(self.ends) - 1 and self.ends[phase] <= time:
                 remaining -= rate * (self.ends[phase] - at)
                 at, phase = float(self.ends[phase]), phase + 1
-                rate = rates(self.servers(phase))
+                rate = rates(next(allocations))
             since = min(float(time), float(self.ends[-1])) - at
             yield np.maximum(remaining - rate * since, 0.0)
 
@@ -220,11 +233,12 @@ class Schedule:
 
     def phases(self) -> Iterator[Phase]:
         """Yield the phases of the schedule, except those of length 0."""
-        start = 0.0
-        for phase, end in enumerate(self.timeline.ends.tolist()):
-            if end > start:
-                yield Phase(start, end, self.timeline.servers(phase))
-            start = end
+        starts, ends = self.timeline.phase_starts, self.timeline.ends
+        is_long = ends > starts
+        starts, ends = starts[is_long], ends[is_long]
+        held = self.timeline.servers_at_each(starts)
+        for start, end, servers in zip(starts.tolist(), ends.tolist(), held, strict=True):
+            yield Phase(start, end, servers)
 
     def plot(self, path: str | None = None, *, in_seconds: bool = False) -> Figure:
         """Draw remaining sizes above and servers below, and save the figure if a path is given.

@@ -15,7 +15,6 @@ from hesrpt.policies import (
     Rounded,
     WorkloadFacts,
     approximate_exponent,
-    bind_policy,
     describe_workload,
 )
 from hesrpt.policies.knee import estimate_alpha
@@ -29,19 +28,19 @@ def create_facts(*speedups: Speedup, approximate_p: float | None = None) -> Work
 
 def test_hesrpt_takes_the_p_that_all_jobs_share() -> None:
     shared = create_facts(PowerLaw(0.7), PowerLaw(0.7).limited(3), approximate_p=0.2)
-    assert bind_policy(HeSrpt(), shared) == HeSrpt(p=0.7)
+    assert HeSrpt().bind(shared) == HeSrpt(p=0.7)
 
 
 def test_hesrpt_uses_an_approximate_p_if_speedups_differ() -> None:
     different = create_facts(PowerLaw(0.7), Amdahl(0.9), approximate_p=0.6)
-    assert bind_policy(HeSrpt(objective="slowdown"), different) == HeSrpt(0.6, "slowdown")
+    assert HeSrpt(objective="slowdown").bind(different) == HeSrpt(0.6, "slowdown")
     with pytest.raises(InputError, match="policy hesrpt needs one power law"):
-        bind_policy(HeSrpt(), create_facts(PowerLaw(0.7), Amdahl(0.9)))
+        HeSrpt().bind(create_facts(PowerLaw(0.7), Amdahl(0.9)))
 
 
 def test_binding_keeps_parameters_that_are_set() -> None:
-    assert bind_policy(HeSrpt(p=0.3), create_facts(PowerLaw(0.7))) == HeSrpt(p=0.3)
-    assert bind_policy(Knee(0.1), create_facts(PowerLaw(0.7))) == Knee(0.1)
+    assert HeSrpt(p=0.3).bind(create_facts(PowerLaw(0.7))) == HeSrpt(p=0.3)
+    assert Knee(0.1).bind(create_facts(PowerLaw(0.7))) == Knee(0.1)
 
 
 def test_binding_estimates_the_alpha_of_knee() -> None:
@@ -60,12 +59,12 @@ def test_knee_uses_all_servers_that_limited_jobs_can_use() -> None:
 
 
 def test_binding_a_rounded_policy_binds_the_policy_inside() -> None:
-    assert bind_policy(Rounded(HeSrpt()), create_facts(PowerLaw(0.5))) == Rounded(HeSrpt(p=0.5))
+    assert Rounded(HeSrpt()).bind(create_facts(PowerLaw(0.5))) == Rounded(HeSrpt(p=0.5))
 
 
 def test_bound_policies_do_not_share_a_cache() -> None:
     policy = Optimal()
-    first, second = (bind_policy(policy, create_facts(PowerLaw(0.5))) for _ in range(2))
+    first, second = (policy.bind(create_facts(PowerLaw(0.5))) for _ in range(2))
     assert first == second == policy
     assert first is not second
 

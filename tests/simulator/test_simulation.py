@@ -30,7 +30,6 @@ from hesrpt.policies import (
     Policy,
     Srpt,
     State,
-    bind_policy,
     describe_workload,
     get_malleable_policy,
 )
@@ -181,7 +180,7 @@ def test_rows_and_decisions_give_the_same_schedule(
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
-    policy = bind_policy(get_malleable_policy(name), describe_workload(jobs, 4, whole))
+    policy = get_malleable_policy(name).bind(describe_workload(jobs, 4, whole))
     by_rows, by_decisions = (
         simulate(jobs, 4, tried, whole=whole, resize_cost=resize_cost)
         for tried in (policy, lambda state: policy(state))
@@ -421,18 +420,34 @@ def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: s
         simulate(Workload([1, 2], PowerLaw(0.5)), **arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("policy", ["equi", "hesrpt", "adaptive", "srpt"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_servers_come_from_the_loop_that_found_the_ends(policy: str, whole: bool) -> None:
+    """To the last digit: a job holds servers until it ends, and none from then on."""
+    jobs = Workload.poisson(20, 150, seed=5, speedup=PowerLaw(0.5))
+    run = simulate(jobs, 32, policy, whole=whole)
+    ended = np.argsort(run.completion_times)
+    ends = run.completion_times[ended]
+    before = run.timeline.servers_at_each(np.nextafter(ends, 0))
+    after = run.timeline.servers_at_each(ends)
+    for job, held_before, held_after in zip(ended, before, after, strict=True):
+        assert held_before[job] > 0
+        assert held_after[job] == 0
+    for time, held in zip(ends[::50], list(run.timeline.servers_at_each(ends))[::50], strict=True):
+        assert_array_equal(run.servers_at(float(time)), held)
+
+
 # --- large runs -------------------------------------------------------------------------------
 
 
-def test_run_too_large_to_record_can_be_queried_at_single_times() -> None:
+def test_large_runs_can_be_queried_at_single_times() -> None:
     batch = Workload.pareto(20_000, seed=12, speedup=PowerLaw(0.5))
     run = simulate(batch, 100, "hesrpt")
     best = plan(batch, 100)
     for time in (0.0, run.makespan / 10, run.makespan / 2, run.makespan * 2):
         assert_allclose(run.servers_at(time), best.servers_at(time), rtol=1e-8, atol=1e-300)
         assert_allclose(run.remaining_at(time), best.remaining_at(time), rtol=1e-6, atol=1e-6)
-    with pytest.raises(InputError, match="too many to list them all; servers_at"):
-        list(run.phases())
+    assert_allclose(next(run.phases()).servers, run.servers_at(0.0))
 
 
 def test_progress_is_reported() -> None:

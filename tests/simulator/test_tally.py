@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +9,7 @@ from hypothesis import strategies as st
 
 from hesrpt import PowerLaw, Workload
 from hesrpt.simulator import loop
-from hesrpt.simulator.runs import Run
-from hesrpt.simulator.simulation import Simulation, create_run, execute_run
+from hesrpt.simulator.simulation import Simulation, run_simulation
 
 
 @given(
@@ -29,11 +26,11 @@ def test_tally_agrees_with_the_recorded_phases(
     speedup = [law.limited(1 + n % 5) for n in range(len(jobs))] if differ else law
     requested = np.array([1.0 + n % 3 for n in range(len(jobs))])
     workload = Workload(sizes, speedup, arrivals=arrivals, requested=requested)
-    run = create_run(workload, 6, policy, whole=True, resize_cost=resize_cost, approximate_p=0.6)
-    simulation = execute_run(run, tallying=True)
+    options = {"whole": True, "resize_cost": resize_cost, "approximate_p": 0.6}
+    simulation = run_simulation(workload, 6, policy, **options, tallying=True)  # type: ignore[arg-type]
     tally = simulation.tally
     assert tally is not None
-    plain = execute_run(run)
+    plain = run_simulation(workload, 6, policy, **options)  # type: ignore[arg-type]
     np.testing.assert_array_equal(simulation.completion_times, plain.completion_times)
     assert plain.tally is None
     resizes, most = np.zeros(len(jobs), dtype=int), np.zeros(len(jobs))
@@ -60,7 +57,7 @@ def test_tally_agrees_with_the_recorded_phases(
 
 
 def _list_phases(simulation: Simulation) -> list[tuple[float, float, np.ndarray]]:
-    """Return start, end and servers of each phase, including those of length 0."""
+    """Return start, end and servers of each phase."""
     ends = simulation.timeline.ends.tolist()
     return [
         (start, end, simulation.timeline.servers(phase))
@@ -70,11 +67,10 @@ def _list_phases(simulation: Simulation) -> list[tuple[float, float, np.ndarray]
 
 def test_long_runs_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = Workload.poisson(rate=2, jobs=300, speedup=PowerLaw(0.5), seed=1)
-    run = create_run(workload, 4, "equi", whole=True, resize_cost=0.1)
-    assert isinstance(run, Run)
-    whole = execute_run(run, tallying=True).tally
-    monkeypatch.setattr(loop, "_PHASES_AT_A_TIME", 8)
-    parts = execute_run(replace(run), tallying=True).tally
+    options = {"whole": True, "resize_cost": 0.1, "tallying": True}
+    whole = run_simulation(workload, 4, "equi", **options).tally  # type: ignore[arg-type]
+    monkeypatch.setattr(loop, "EVENTS_AT_A_TIME", 8)
+    parts = run_simulation(workload, 4, "equi", **options).tally  # type: ignore[arg-type]
     assert whole is not None
     assert parts is not None
     np.testing.assert_array_equal(whole.resizes, parts.resizes)

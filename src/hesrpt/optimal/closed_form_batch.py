@@ -195,19 +195,6 @@ class ClosedFormTimeline(Timeline):
         result[self.first_to_last[phase:]] = values
         return result
 
-    def servers_of(self, job: int) -> FloatArray:
-        place = int(np.flatnonzero(self.first_to_last == job)[0])
-        weights = self._weights_present(0)[::-1]
-        up_to = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        these = slice(place, place + 1)
-        # Of the servers that it and all later jobs hold, the job's share never changes.
-        later = up_to[place + 1 : place + 2]
-        own = own_share(log_ratio_before(weights[these], up_to[these], later), self.p)
-        held_by_these = power_of_ratio(up_to[these], up_to[: place + 1], 1 / (1 - self.p))
-        held = np.zeros(len(self.ends))
-        held[: place + 1] = self.total * own * held_by_these
-        return held
-
     def server_seconds(self) -> float:
         return self.total * float(self.ends[-1])
 

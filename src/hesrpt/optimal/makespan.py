@@ -116,9 +116,6 @@ class SwitchingTimeline(Timeline):
     def servers(self, phase: int) -> FloatArray:
         return self._held(slice(None), self.moments[phase])
 
-    def servers_of(self, job: int) -> FloatArray:
-        return self._held(job, self.moments)
-
     def _held(self, jobs: slice | int, now: FloatArray) -> FloatArray:
         start, stop = self.start[jobs], self.stop[jobs]
         has_begun, has_not_ended = start <= now, now < stop

@@ -22,7 +22,7 @@ from hesrpt.plotting.style import format_ratio
 from hesrpt.policies import Knee
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
-from hesrpt.simulator.tuning import tune_knee
+from hesrpt.simulator.simulation import tune_knee
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 

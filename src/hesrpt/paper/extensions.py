@@ -21,7 +21,7 @@ from hesrpt.paper.speedup_curves import FittedCurve
 from hesrpt.plotting import paper_figures
 from hesrpt.policies import HeSrpt, Knee, PolicyLike
 from hesrpt.simulator import simulate
-from hesrpt.simulator.tuning import tune_knee
+from hesrpt.simulator.simulation import tune_knee
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup, fit_power_law
 from hesrpt.workload import Workload
 

@@ -61,7 +61,8 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     # A title on two lines leaves room for the legend.
     above.set_title(_describe(schedule, in_seconds).replace(", ", "\n", 1), loc="left")
 
-    held = np.array([_sum_groups(schedule.servers_at(time), groups) for time in times[:-1]]).T
+    over_time = schedule.timeline.servers_at_each(times[:-1])
+    held = np.array([_sum_groups(servers, groups) for servers in over_time]).T
     _stack(below, edges[1:-1], np.repeat(held, 2, axis=1), shades)
     below.set_ylabel("servers")
     below.set_xlabel(f"time ({unit})" if in_seconds else "time (in the unit of the sizes)")

@@ -276,10 +276,6 @@ def _sum_elapsed(events: FloatArray, times: FloatArray) -> FloatArray:
 
 def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
     """Return the middles of equal intervals, and the mean number of servers in use in each."""
-    ends = run.timeline.ends
-    busy = np.concatenate(
-        ([0.0], np.cumsum(np.diff(ends, prepend=0.0) * run.timeline.total_servers()))
-    )
     borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
-    at_borders = np.interp(borders, np.concatenate(([0.0], ends)), busy)
+    at_borders = run.timeline.server_seconds_until(borders)
     return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)

@@ -22,7 +22,6 @@ from hesrpt.policies.policy import (
     RuleKind,
     State,
     WorkloadFacts,
-    compute_rank_rates,
 )
 from hesrpt.policies.pricing import (
     allocate_at_price,
@@ -75,10 +74,6 @@ class Adaptive(RankedPolicy):
     def _batch(self) -> Optimal:
         """The same policy for a batch, which also keeps the values that rows follow from."""
         return Optimal(self.objective) if self._origin is None else self._origin._batch
-
-    @property
-    def name(self) -> str:
-        return "adaptive" if self.objective == "flow" else f"adaptive-{self.objective}"
 
     def bind(self, facts: WorkloadFacts) -> Adaptive:
         return replace(self)  # a copy, so that runs do not share a cache
@@ -152,7 +147,7 @@ class Adaptive(RankedPolicy):
 
     @property
     def is_ranked(self) -> bool:
-        return self.objective == "flow" or self._is_equi
+        return super().is_ranked or self._is_equi
 
     def ranks_by_size(self, whole: bool) -> bool:
         return self.sizes == "known" or Equi().ranks_by_size(whole)
@@ -173,9 +168,7 @@ class Adaptive(RankedPolicy):
             return Equi().row(jobs, servers, speedup, whole)
         focus = 1.0 if self.focus is None else self.focus
         if isinstance(speedup, PowerLaw) and not whole:
-            return servers * compute_shares_smallest_first(
-                jobs, effective_exponent(speedup.p, focus)
-            )
+            return servers * compute_shares_smallest_first(jobs, self.share_exponent(speedup))
         if focus == 1:
             return self._batch.row(jobs, servers, speedup, whole)
         speedup = speedup.on_whole_servers() if whole else speedup
@@ -205,11 +198,10 @@ class Adaptive(RankedPolicy):
     ) -> RankRates | None:
         if self._is_equi:
             return Equi().rank_rates(jobs, most, servers, speedup)
-        if not isinstance(speedup, PowerLaw):
-            return None
-        focus = 1.0 if self.focus is None else self.focus
-        c = 1 / (1 - effective_exponent(speedup.p, focus))
-        return compute_rank_rates(jobs, most, servers, c, speedup.p)
+        return super().rank_rates(jobs, most, servers, speedup)
+
+    def share_exponent(self, speedup: PowerLaw) -> float:
+        return effective_exponent(speedup.p, 1.0 if self.focus is None else self.focus)
 
     # --- any jobs -------------------------------------------------------------------------------
 
@@ -229,9 +221,7 @@ class Adaptive(RankedPolicy):
         shared = state.speedups.shared
         if state.others == 0 and shared is not None and self.objective == "flow":
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
-            held = np.zeros(len(state))
-            held[self.ranking(state)[: len(row)]] = row
-            return held
+            return self.assign_row(state, row)
         weights = self._weigh(state)
         if state.others == 0 and isinstance(shared, PowerLaw) and not state.whole:
             largest_first = self._list_jobs(state, weights)
@@ -240,9 +230,8 @@ class Adaptive(RankedPolicy):
                 weights[largest_first], effective_exponent(shared.p, focus)
             )
             return held
-        return self._batch(state) if focus == 1 else self._share_by_price(state, weights, focus)
-
-    def _share_by_price(self, state: State, weights: FloatArray, focus: float) -> FloatArray:
+        if focus == 1:
+            return self._batch(state)
         return share_by_price(state, self._list_jobs(state, weights), weights, focus)
 
     def order(self, state: State) -> IntArray:

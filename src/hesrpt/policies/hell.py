@@ -27,6 +27,8 @@ class Hell(RankedPolicy):
     ``leftover`` says what happens to servers that are not assigned.
     """
 
+    serves_first_only = True
+
     leftover: Leftover = "idle"
 
     def __post_init__(self) -> None:
@@ -44,16 +46,6 @@ class Hell(RankedPolicy):
         row[: len(held)] = held
         row = assign_leftover(row, servers, self.leftover)
         return round_fairly(row, servers) if whole else row
-
-    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
-        if self.leftover == "equal":
-            return None
-        free, jobs = servers, 0
-        while free > 0:
-            best = most_efficient(speedup, free)
-            times = max(int(free // best), 1)
-            free, jobs = free - best * times, jobs + times
-        return jobs
 
     def __call__(self, state: State) -> FloatArray:
         if state.speedups.shared is not None:

@@ -13,12 +13,10 @@ from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smal
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import (
     RankedPolicy,
-    RankRates,
     Rule,
     RuleKind,
     State,
     WorkloadFacts,
-    compute_rank_rates,
 )
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
@@ -46,14 +44,6 @@ class HeSrpt(RankedPolicy):
             object.__setattr__(self, "p", PowerLaw(self.p).p)
         object.__setattr__(self, "_whole", Optimal(self.objective))
 
-    @property
-    def name(self) -> str:
-        return "hesrpt" if self.objective == "flow" else f"hesrpt-{self.objective}"
-
-    @property
-    def is_ranked(self) -> bool:
-        return self.objective == "flow"
-
     def bind(self, facts: WorkloadFacts) -> HeSrpt:
         p = self.p
         if p is None and facts.speedups.exponent is None:
@@ -70,13 +60,8 @@ class HeSrpt(RankedPolicy):
         held = np.concatenate((held, np.zeros(jobs - len(held))))
         return redistribute_excess(held, usable_servers(speedup, servers, jobs))
 
-    def rank_rates(
-        self, jobs: int, most: int, servers: float, speedup: Speedup
-    ) -> RankRates | None:
-        if not isinstance(speedup, PowerLaw):
-            return None
-        c = 1 / (1 - self._get_exponent(speedup))
-        return compute_rank_rates(jobs, most, servers, c, speedup.p)
+    def share_exponent(self, speedup: PowerLaw) -> float:
+        return self._get_exponent(speedup)
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         if whole and speedups.shared is not None:

@@ -29,8 +29,9 @@ class Knee(Policy):
     ``alpha``. Jobs get as many servers as their knee, the lowest knee first, until all servers are
     assigned. ``leftover`` says what happens to servers that are not assigned.
 
-    Without ``alpha``, simulations search for the best one (:mod:`hesrpt.simulator.tuning`), as the
-    paper's authors did. The live scheduler cannot try values, so it uses :func:`estimate_alpha`.
+    Without ``alpha``, simulations search for the best one, as the paper's authors did
+    (:func:`hesrpt.simulator.simulation.tune_knee`). The live scheduler cannot try values, so it
+    uses :func:`estimate_alpha`.
     """
 
     alpha: float | None = None

@@ -12,12 +12,10 @@ from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed, compute_whole_values
 from hesrpt.policies.policy import (
     RankedPolicy,
-    RankRates,
     Rule,
     RuleKind,
     State,
     WorkloadFacts,
-    compute_rank_rates,
 )
 from hesrpt.policies.pricing import share_by_price
 from hesrpt.policies.sharing import usable_servers
@@ -113,14 +111,6 @@ class Optimal(RankedPolicy):
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
 
-    @property
-    def name(self) -> str:
-        return "optimal" if self.objective == "flow" else f"optimal-{self.objective}"
-
-    @property
-    def is_ranked(self) -> bool:
-        return self.objective == "flow"
-
     def bind(self, facts: WorkloadFacts) -> Optimal:
         return replace(self)  # a copy, so that runs do not share a cache
 
@@ -129,12 +119,8 @@ class Optimal(RankedPolicy):
         values = self.cache.values_by_rank(jobs, speedup, servers, whole)
         return values.allocate(jobs)[1][::-1]
 
-    def rank_rates(
-        self, jobs: int, most: int, servers: float, speedup: Speedup
-    ) -> RankRates | None:
-        if not isinstance(speedup, PowerLaw):
-            return None
-        return compute_rank_rates(jobs, most, servers, 1 / (1 - speedup.p), speedup.p)
+    def share_exponent(self, speedup: PowerLaw) -> float:
+        return speedup.p
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         if isinstance(speedups.shared, PowerLaw) and not whole:

@@ -23,7 +23,7 @@ from hesrpt.objectives import FlowObjective
 from hesrpt.optimal.closed_form_batch import own_share, power_of_ratio
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.sharing import Leftover
-from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 # Powers stay between exp(-this) and exp(this), so that no product of two overflows.
 _MAX_LOG = 340.0
@@ -104,8 +104,9 @@ class Policy(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the policy in tables and messages."""
-        return type(self).__name__.lower()
+        """The name of the policy in tables and messages, with its objective if it has one."""
+        name, objective = type(self).__name__.lower(), getattr(self, "objective", "flow")
+        return name if objective == "flow" else f"{name}-{objective}"
 
     @property
     def is_calibrated(self) -> bool:
@@ -191,10 +192,13 @@ class RankedPolicy(Policy):
     them in a table and runs at full speed.
     """
 
+    #: Whether a row that is shorter than the number of jobs is the same for any further jobs.
+    serves_first_only: bool = False
+
     @property
     def is_ranked(self) -> bool:
-        """Whether the rows define the policy, which may depend on its parameters."""
-        return True
+        """Whether the rows define the policy. With weights, they do not."""
+        return bool(getattr(self, "objective", "flow") == "flow")
 
     def at_level(self, level: int) -> RankedPolicy:
         """Return the policy at a level of its calibration: each level has rows of its own."""
@@ -208,8 +212,11 @@ class RankedPolicy(Policy):
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         """Return the servers of the jobs by rank; jobs beyond the end of the row get none."""
 
-    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
-        """Return the number of jobs at which rows stop changing, because all further jobs wait."""
+    def share_exponent(self, speedup: PowerLaw) -> float | None:
+        """Return the p of the closed form by which divisible servers are shared, if there is one.
+
+        The i-th largest of m jobs then holds (i/m)^c − ((i−1)/m)^c, with c = 1/(1 − p).
+        """
         return None
 
     def rank_rates(
@@ -219,12 +226,17 @@ class RankedPolicy(Policy):
 
         All servers are in use, whatever the number of jobs.
         """
-        return None
+        if not isinstance(speedup, PowerLaw) or (exponent := self.share_exponent(speedup)) is None:
+            return None
+        return compute_rank_rates(jobs, most, servers, 1 / (1 - exponent), speedup.p)
 
     def __call__(self, state: State) -> FloatArray:
         speedup = state.speedups.shared
         assert speedup is not None, "rows are for jobs that share one speedup"
-        row = self.row(len(state), state.servers, speedup, state.whole)
+        return self.assign_row(state, self.row(len(state), state.servers, speedup, state.whole))
+
+    def assign_row(self, state: State, row: FloatArray) -> FloatArray:
+        """Return the servers of each job in the state, given those by rank."""
         held = np.zeros(len(state))
         held[self.ranking(state)[: len(row)]] = row
         return held
@@ -263,9 +275,9 @@ def compute_rank_rates(jobs: int, most: int, servers: float, c: float, p: float)
 
 def as_ranked(policy: object, speedups: SpeedupVector) -> RankedPolicy | None:
     """Return the policy if its rows define it completely for jobs with these speedups, or None."""
-    if isinstance(policy, RankedPolicy) and policy.is_ranked and speedups.shared is not None:
-        return policy
-    return None
+    if not isinstance(policy, RankedPolicy) or policy.review_every is not None:
+        return None
+    return policy if policy.is_ranked and speedups.shared is not None else None
 
 
 @dataclass(frozen=True)

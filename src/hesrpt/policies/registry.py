@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from hesrpt.speedups import SpeedupVector
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
 
-AnyPolicy = TypeVar("AnyPolicy", Policy, RigidDiscipline)
 PolicyLike: TypeAlias = str | Policy | RigidDiscipline | Callable[[State], FloatArray]
 
 
@@ -149,18 +148,6 @@ def describe_workload(
     )
 
 
-def bind_policy(policy: AnyPolicy, facts: WorkloadFacts) -> AnyPolicy:
-    """Return the policy ready to serve these jobs; raise an InputError if it cannot.
-
-    >>> from hesrpt import PowerLaw, Workload
-    >>> from hesrpt.policies import HeSrpt
-    >>> workload = Workload([9, 4, 1], PowerLaw(0.5))
-    >>> bind_policy(HeSrpt(), describe_workload(workload, servers=10))
-    HeSrpt(p=0.5, objective='flow')
-    """
-    return policy.bind(facts)
-
-
 class PolicyBinder:
     """Binds one policy repeatedly, as the jobs that it serves change."""
 
@@ -172,7 +159,7 @@ class PolicyBinder:
 
         While the parameters stay the same, this is the same object, so its cached results are kept.
         """
-        bound = bind_policy(self.policy, facts)
+        bound = self.policy.bind(facts)
         if bound is not self._bound and bound != self._bound:
             self._bound = bound
         return self._bound

@@ -17,14 +17,13 @@ class Srpt(RankedPolicy):
     """The smallest job gets all the servers it can use, the next one the rest, and so on."""
 
     uses_all_servers = True
+    serves_first_only = True
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        usable = _usable_by_one(speedup, servers, whole)
+        speedup = speedup.on_whole_servers() if whole else speedup
+        usable = float(usable_servers(speedup, servers, 1)[0])
         served = min(int(np.ceil(servers / usable)), jobs)
         return np.clip(servers - usable * np.arange(served), 0.0, usable)
-
-    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
-        return int(np.ceil(servers / _usable_by_one(speedup, servers, whole)))
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         return Rule(RuleKind.SMALLEST_FIRST)
@@ -41,7 +40,3 @@ class Srpt(RankedPolicy):
 
     def order(self, state: State) -> IntArray | None:
         return self.ranking(state)
-
-
-def _usable_by_one(speedup: Speedup, servers: float, whole: bool) -> float:
-    return float(usable_servers(speedup.on_whole_servers() if whole else speedup, servers, 1)[0])

@@ -1,22 +1,30 @@
-"""Disciplines for jobs that are never resized: FCFS, EASY backfilling, and moldable jobs.
+"""Jobs that are never resized: FCFS, EASY backfilling, moldable jobs, and malleable ones beside.
 
 A job holds its servers from start to end, so its end is known when it starts. Only starts and
 widths must be decided, at every submission and every end. Disciplines know only the users'
 estimates: they do not foresee that a job runs longer than estimated.
+
+If other jobs are malleable, EASY schedules the rigid ones on the whole machine, as if they were
+alone: malleable jobs give back whatever a rigid job needs, at once, down to no server at all. So
+rigid jobs never wait for malleable ones, and their schedule does not depend on the malleable
+policy. It is found first. The malleable jobs are then simulated on a number of servers that changes
+whenever a rigid job starts or ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.policies import Fcfs, Moldable, RigidDiscipline
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.schedule import Timeline
 from hesrpt.simulator.backfilling_kernel import QueuedJobs, schedule_jobs
+from hesrpt.simulator.runs import Capacity
 from hesrpt.workload import Workload
 
 
@@ -96,33 +104,60 @@ class RigidTimeline(Timeline):
         times = np.unique(np.concatenate((self.starts, self.completion_times)))
         return times[times > 0]
 
-    @property
-    def _phase_starts(self) -> FloatArray:
-        return np.concatenate(([0.0], self.ends[:-1]))
-
-    def servers(self, phase: int) -> FloatArray:
-        return self.servers_at(float(self._phase_starts[phase]))
-
-    def servers_at(self, time: float) -> FloatArray:
-        is_running = (self.starts <= time) & (time < self.completion_times)
-        return np.where(is_running, self.held, 0.0)
-
-    def servers_of(self, job: int) -> FloatArray:
-        times = self._phase_starts
-        is_running = (self.starts[job] <= times) & (times < self.completion_times[job])
-        return np.where(is_running, self.held[job], 0.0)
+    def servers_at_each(self, times: FloatArray) -> Iterator[FloatArray]:
+        for time in times.tolist():
+            is_running = (self.starts <= time) & (time < self.completion_times)
+            yield np.where(is_running, self.held, 0.0)
 
     def total_servers(self) -> FloatArray:
-        times = self._phase_starts
-        acquired = _sum_up_to(times, self.starts, self.held)
-        return acquired - _sum_up_to(times, self.completion_times, self.held)
+        capacity = find_capacity(0.0, self)
+        place = np.searchsorted(capacity.times, self.phase_starts, side="right")
+        return -np.concatenate(([0.0], capacity.servers))[place]
 
     def server_seconds(self) -> float:
         return float(self.held @ (self.completion_times - self.starts))
 
 
-def _sum_up_to(times: FloatArray, events: FloatArray, amounts: FloatArray) -> FloatArray:
-    """Return the sum of the amounts of all events up to each time."""
-    order = np.argsort(events, kind="stable")
-    sums = np.concatenate(([0.0], np.cumsum(amounts[order])))
-    return sums[np.searchsorted(events[order], times, side="right")]
+def find_capacity(servers: float, rigid: RigidTimeline) -> Capacity:
+    """Return how many of these servers rigid jobs leave."""
+    times, place = np.unique(
+        np.concatenate((rigid.starts, rigid.completion_times)), return_inverse=True
+    )
+    changes = np.bincount(place, weights=np.concatenate((-rigid.held, rigid.held)))
+    left = servers + np.cumsum(changes)
+    # Where a job starts the moment that another one of its width ends, nothing changes.
+    is_change = np.diff(left, prepend=servers) != 0
+    return Capacity(times[is_change], left[is_change], servers)
+
+
+class CombinedTimeline(Timeline):
+    """The timelines of different jobs that share a machine, each with the numbers of its jobs."""
+
+    def __init__(self, jobs: int, parts: tuple[tuple[IntArray, Timeline], ...]) -> None:
+        self._jobs, self._parts = jobs, parts
+
+    @cached_property
+    def ends(self) -> FloatArray:  # type: ignore[override]
+        return np.unique(np.concatenate([timeline.ends for _, timeline in self._parts]))
+
+    def _combine(self, values: list[Iterator[FloatArray]]) -> Iterator[FloatArray]:
+        """Yield what the parts yield, as one array for all jobs."""
+        for of_parts in zip(*values, strict=True):
+            combined = np.zeros(self._jobs)
+            for (jobs, _), of_part in zip(self._parts, of_parts, strict=True):
+                combined[jobs] = of_part
+            yield combined
+
+    def servers_at_each(self, times: FloatArray) -> Iterator[FloatArray]:
+        return self._combine([timeline.servers_at_each(times) for _, timeline in self._parts])
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        return self._combine(
+            [timeline.remaining(workload.take(jobs), times) for jobs, timeline in self._parts]
+        )
+
+    def server_seconds_until(self, times: FloatArray) -> FloatArray:
+        total = np.zeros(len(times))
+        for _, timeline in self._parts:
+            total += timeline.server_seconds_until(times)
+        return total

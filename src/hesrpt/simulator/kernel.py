@@ -26,30 +26,16 @@ from typing import Any, NamedTuple, Protocol
 import hesrpt.policies.calibration_kernel as formulas
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
-from hesrpt.optimal.recursion_kernel import Precision
 from hesrpt.policies.calibration_kernel import LEVELS
-from hesrpt.simulator.pricing_kernel import PriceSearch, share_by_price
-from hesrpt.simulator.sharing_kernel import (
-    JobFacts,
-    Workspace,
-    round_fairly,
-    serve_in_order,
-    share_by_rank,
-    share_equally,
-    share_up_to_knees,
-    sort_by_key,
-)
-from hesrpt.simulator.valuing_kernel import Values, has_rising_weights, share_by_value
+from hesrpt.simulator.rules_kernel import Decisions, JobFacts, decide, sort_by_key
 from hesrpt.speedups.shape_kernel import find_rate
 from hesrpt.speedups.shape_kernel_data import POWER, Shapes
 
 # Why the loop has returned.
-DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, PHASES_FULL, TOO_MANY_SERVERS = range(8)
+DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, TOO_MANY_SERVERS = range(7)
 # Stages of a decision: an event has happened, the list of jobs is up to date, the caller has
 # decided, the servers are assigned.
 CHANGED, LISTED, DECIDED, ASSIGNED = range(4)
-#: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
-EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
 
 # Departures closer together than this, relative to the time, are simultaneous.
 SAME_TIME = 1e-14
@@ -76,7 +62,7 @@ class Jobs(NamedTuple):
     target: FloatArray  # when the job ends, counted from the last decision
     rate: FloatArray  # since the last decision
     held: FloatArray  # servers, since the last decision
-    started: IntArray  # whether the job has ever held servers
+    resizes: IntArray  # changes of its servers; -1 before it has held any
     paused_until: FloatArray  # the end of the pause that follows a change of servers
     by_arrival: IntArray  # the jobs as they arrive; of simultaneous ones, the largest first
     present: IntArray  # the jobs in the system, at the front of this array
@@ -88,7 +74,7 @@ class Jobs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``, or is missing at -1.
+    """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``.
 
     A row starts with the last job in the list. Jobs that it does not reach hold nothing. If rows
     depend on a calibration, the ``room`` rows of each level follow those of the level below.
@@ -96,18 +82,19 @@ class Rows(NamedTuple):
 
     room: int
     start: IntArray
-    length: IntArray
+    length: IntArray  # 0 if the row is missing
     held: FloatArray
     rate: FloatArray
 
 
-class Phases(NamedTuple):
-    """The jobs that held servers in each phase, and how many, if the run is recorded."""
+class Counts(NamedTuple):
+    """The server time of each job, if it is counted."""
 
-    ends: FloatArray
-    start: IntArray  # where the entries of a phase start
-    job: IntArray
-    held: FloatArray
+    most_servers: FloatArray
+    server_seconds: FloatArray
+    server_seconds_beyond: FloatArray  # … of the servers beyond those that it asked for
+    server_seconds_lost: FloatArray  # … while the job paused after a resize
+    requested: FloatArray
 
 
 class Settings(Protocol):
@@ -116,7 +103,8 @@ class Settings(Protocol):
     by_rank: bool  # decisions come from the table of rows, not from the caller
     sorted_by_size: bool  # the list of jobs is sorted, largest first
     keeps_order: bool  # running jobs cannot overtake each other in that order
-    recording: bool
+    counts_servers: bool  # whether server time is counted
+    tracks_resizes: bool  # whether anything depends on changes of servers
     max_servers: float
     resize_cost: float
     review_every: float
@@ -135,43 +123,12 @@ class LoopState(Protocol):
     admitted: int  # jobs that have arrived and are in the list, or have left it
     events: int
     idle_reviews: int  # reviews in a row at which the policy served no job
-    phases: int  # recorded so far …
-    entries: int  # … and their entries
-    allocations: int  # running jobs, summed over phases
     now: float
     until_end: float  # from the last decision to the next departure
     held: float  # servers, at the last decision
     next_review: float
     server_seconds: float
     job_seconds: float  # the number of jobs in the system, integrated over time
-
-
-class RuleSettings(Protocol):
-    """The rule of the policy (:class:`hesrpt.policies.Rule`), and the system that it shares."""
-
-    kind: int
-    is_whole: bool
-    shares_speedup: bool  # whether all jobs have the same speedup
-    max_valued: int  # with more jobs than this, values take too long
-    exponent: float  # of the closed form
-    focus: float  # of the closed form or the price, if it is not calibrated
-    alpha: float  # of KNEE …
-    leftover: int  # … and what it does with servers beyond all knees
-    servers: float
-    max_slope: float  # of the speedup that all jobs share
-
-
-class Decisions(NamedTuple):
-    """All that a rule needs apart from the state of the loop."""
-
-    facts: JobFacts
-    shapes: Shapes
-    deciding: Shapes  # the same speedups, but on whole servers if only those are assigned
-    work: Workspace
-    search: PriceSearch
-    values: Values
-    precision: Precision
-    settings: Any  # an array with one record: see :class:`RuleSettings`
 
 
 class CalibrationData(NamedTuple):
@@ -187,7 +144,7 @@ class CalibrationData(NamedTuple):
 def run(
     jobs: Jobs,
     rows: Rows,
-    phases: Phases,
+    counts: Counts,
     state_array: list[LoopState],
     settings_array: list[Settings],
     rule: Decisions | None,
@@ -199,7 +156,6 @@ def run(
     """
     state, settings = state_array[0], settings_array[0]
     total = jobs.by_arrival.size
-    recording = settings.recording
     last_event = state.events + settings.max_events
     while True:
         # --- decide -----------------------------------------------------------------------------
@@ -221,15 +177,18 @@ def run(
                     focus = rule.settings[0].focus
                     if calibration is not None:
                         focus = (level / LEVELS) ** 2
-                    _decide(jobs, rule, state.present, focus)
-                _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings.resize_cost)
+                    for place in range(state.present):
+                        job = jobs.present[place]
+                        rule.facts.seen[job] = jobs.remaining[job] * jobs.estimate[job]
+                    decide(jobs.present, state.present, rule, focus)
+                _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
-                row = level * rows.room + state.present if state.present < rows.room else -1
-                if state.present > 0 and settings.by_rank and (row < 0 or rows.start[row] < 0):
+                row = level * rows.room + state.present
+                if state.present > 0 and settings.by_rank and rows.length[row] == 0:
                     return NEEDS_ROW
                 if state.present > 0 and not settings.by_rank and state.stage != DECIDED:
                     return NEEDS_DECISION
-                _assign_servers(jobs, rows, row, state, settings.by_rank, settings.resize_cost)
+                _assign_servers(jobs, rows, row, state, settings)
             if not state.held <= settings.max_servers:
                 return TOO_MANY_SERVERS
             state.stage = ASSIGNED
@@ -251,27 +210,15 @@ def run(
         now = min(departs, arrives, review)
         if now > settings.stop_at or state.job_seconds > settings.max_job_seconds:
             return STOPPED
-        if recording and (
-            state.phases + 2 > phases.ends.size or state.entries + state.running > phases.job.size
-        ):
-            return PHASES_FULL
         if state.events >= last_event:
             return PAUSED
 
         # --- advance to it ----------------------------------------------------------------------
-        if recording:
-            for place in range(first, present):
-                job = jobs.present[place]
-                phases.job[state.entries] = job
-                phases.held[state.entries] = jobs.held[job]
-                state.entries += 1
-            phases.ends[state.phases] = now
-            phases.start[state.phases + 1] = state.entries
-            state.phases += 1
-        state.allocations += state.running
         passed = now - state.now
         state.job_seconds += present * passed
         state.server_seconds += state.held * passed
+        if settings.counts_servers:
+            _count_servers(jobs, counts, first, present, state.now, now)
         state.now = now
         due = -inf
         if now == departs:
@@ -310,6 +257,23 @@ def _serve(jobs: Jobs, first: int, present: int, passed: float) -> None:
         if jobs.rate[job] > 0.0:
             to_target = max(jobs.target[job] - passed, 0.0) * jobs.rate[job]
             jobs.remaining[job] = min(jobs.remaining[job], to_target)
+
+
+@inlined
+def _count_servers(
+    jobs: Jobs, counts: Counts, first: int, present: int, since: float, now: float
+) -> None:
+    """Add the server time of running jobs since the last event."""
+    for place in range(first, present):
+        job = jobs.present[place]
+        servers = jobs.held[job]
+        if servers > 0.0:
+            counts.most_servers[job] = max(counts.most_servers[job], servers)
+            counts.server_seconds[job] += servers * (now - since)
+            beyond = max(servers - counts.requested[job], 0.0)
+            counts.server_seconds_beyond[job] += beyond * (now - since)
+            paused = max(min(now, jobs.paused_until[job]) - since, 0.0)
+            counts.server_seconds_lost[job] += servers * paused
 
 
 @compiled
@@ -399,29 +363,27 @@ def _remove_from_lists(jobs: Jobs, facts: JobFacts, present: int, due: float) ->
 
 
 @compiled
-def _assign_servers(
-    jobs: Jobs, rows: Rows, row: int, state: LoopState, by_rank: bool, resize_cost: float
-) -> None:
+def _assign_servers(jobs: Jobs, rows: Rows, row: int, state: LoopState, settings: Settings) -> None:
     """Give all jobs their servers: by rank, from the last job in the list, or as decided."""
     present = state.present
     total, until_end = 0.0, inf
     running = present
-    if by_rank and present > 0:
+    if settings.by_rank and present > 0:
         start, running = rows.start[row], rows.length[row]
         for rank in range(running):
             held = rows.held[start + rank]
             job = jobs.present[present - 1 - rank]
-            _assign(jobs, job, held, rows.rate[start + rank], state.now, resize_cost)
+            _assign(jobs, job, held, rows.rate[start + rank], state.now, settings)
             until_end = min(until_end, jobs.target[job])
             total += held
-        if resize_cost > 0.0:
+        if settings.tracks_resizes:
             for place in range(present - running):
                 jobs.held[jobs.present[place]] = 0.0
     else:
         for place in range(present):
             held = jobs.decided_servers[place]
             job = jobs.present[place]
-            _assign(jobs, job, held, jobs.decided_rates[place], state.now, resize_cost)
+            _assign(jobs, job, held, jobs.decided_rates[place], state.now, settings)
             until_end = min(until_end, jobs.target[job])
             total += held
     state.running = running
@@ -431,7 +393,7 @@ def _assign_servers(
 
 @inlined
 def _assign_by_rule(
-    jobs: Jobs, facts: JobFacts, shapes: Shapes, state: LoopState, resize_cost: float
+    jobs: Jobs, facts: JobFacts, shapes: Shapes, state: LoopState, settings: Settings
 ) -> None:
     """Give all jobs the servers that the rule has decided on."""
     records, of_job, corners = shapes.records, shapes.of_job, shapes.corners
@@ -446,7 +408,7 @@ def _assign_by_rule(
                 rate = held**shape.parameter  # the most frequent case, without a call
             else:
                 rate = find_rate(shape, corners, held)
-        _assign(jobs, job, held, rate, state.now, resize_cost)
+        _assign(jobs, job, held, rate, state.now, settings)
         until_end = min(until_end, jobs.target[job])
         total += held
     state.running = state.present
@@ -455,111 +417,18 @@ def _assign_by_rule(
 
 
 @inlined
-def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_cost: float) -> None:
-    """Give a job its servers. If their number has changed, it pauses for ``resize_cost``."""
+def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, settings: Settings) -> None:
+    """Give a job its servers. If their number has changed, it pauses, except at its start."""
     wait = 0.0
-    if resize_cost > 0.0 and held > 0.0:
-        if jobs.started[job] != 0 and abs(held - jobs.held[job]) > SAME_SERVERS * held:
-            jobs.paused_until[job] = now + resize_cost
-        jobs.started[job] = 1
+    if settings.tracks_resizes and held > 0.0:
+        if abs(held - jobs.held[job]) > SAME_SERVERS * held:
+            jobs.resizes[job] += 1
+            if jobs.resizes[job] > 0:
+                jobs.paused_until[job] = now + settings.resize_cost
         wait = max(jobs.paused_until[job] - now, 0.0)
     jobs.held[job] = held
     jobs.rate[job] = rate
     jobs.target[job] = wait + jobs.remaining[job] / rate if rate > 0.0 else inf
-
-
-@inlined
-def _decide(jobs: Jobs, rule: Decisions, count: int, focus: float) -> None:
-    """Decide on the servers of all jobs in the system as the rule's policy does, up to rounding."""
-    facts, settings, work = rule.facts, rule.settings[0], rule.work
-    kind, servers = settings.kind, settings.servers
-    if kind == EQUAL:
-        share_equally(jobs.present, count, facts, servers)
-    elif kind == FIRST_COME:
-        serve_in_order(jobs.present, count, facts, servers)
-    elif kind in (PRICE, VALUE):
-        listed = facts.order
-        if kind == PRICE:
-            _list_by_time(jobs, rule, count)
-        is_priced = kind == PRICE and focus < 1.0
-        if not is_priced:
-            # As if no more jobs arrived: see hesrpt.policies.Optimal.
-            listed = facts.planned
-            _list_by_time_alone(jobs, rule, count)
-            is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
-            if count <= settings.max_valued or is_rising:
-                share_by_value(
-                    listed,
-                    count,
-                    facts,
-                    rule.deciding,
-                    rule.values,
-                    servers,
-                    settings.max_slope,
-                    rule.precision,
-                    is_rising,
-                )
-            else:
-                is_priced, focus = True, 1.0
-        if is_priced:
-            search, deciding = rule.search, rule.deciding
-            share_by_price(
-                listed, count, facts, deciding, search, servers, focus, settings.is_whole
-            )
-    else:
-        for place in range(count):
-            job = jobs.present[place]
-            facts.key[job] = jobs.remaining[job] * jobs.estimate[job] / facts.weight[job]
-        sort_by_key(facts.order, count, facts.key, facts.arrival_rank, work.scratch)
-        if kind == SMALLEST_FIRST:
-            serve_in_order(facts.order, count, facts, servers)
-        elif kind == CLOSED_FORM:
-            exponent = settings.exponent
-            if focus != 1.0:  # see hesrpt.policies.adaptive.effective_exponent
-                exponent = focus * exponent / (1.0 - exponent + focus * exponent)
-            share_by_rank(facts.order, count, facts, servers, exponent, work.sums)
-        elif kind == KNEE:
-            share_up_to_knees(
-                facts.order,
-                count,
-                facts,
-                rule.shapes,
-                servers,
-                settings.alpha,
-                settings.leftover,
-                settings.is_whole,
-                work,
-            )
-    if settings.is_whole:
-        round_fairly(jobs.present, count, facts, servers, work)
-
-
-@compiled
-def _list_by_time(jobs: Jobs, rule: Decisions, count: int) -> None:
-    """List jobs by the time that they take on a share that suits them, over their weight."""
-    facts, shapes, settings = rule.facts, rule.shapes, rule.settings[0]
-    total_gain = 0.0
-    for place in range(count):
-        total_gain += facts.gain[jobs.present[place]]
-    for place in range(count):
-        job = jobs.present[place]
-        time = jobs.remaining[job] * jobs.estimate[job]
-        if not settings.shares_speedup:
-            share = settings.servers * facts.gain[job] / total_gain
-            time /= find_rate(shapes.records[shapes.of_job[job]], shapes.corners, share)
-        facts.key[job] = time / facts.weight[job]
-    sort_by_key(facts.order, count, facts.key, facts.arrival_rank, rule.work.scratch)
-
-
-@compiled
-def _list_by_time_alone(jobs: Jobs, rule: Decisions, count: int) -> None:
-    """List jobs by the time that they take alone on all servers, over their weight."""
-    facts = rule.facts
-    for place in range(count):
-        job = jobs.present[place]
-        time_alone = jobs.remaining[job] * jobs.estimate[job] / facts.fastest[job]
-        facts.key[job] = time_alone / facts.weight[job]
-    sort_by_key(facts.planned, count, facts.key, facts.arrival_rank, rule.work.scratch)
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -654,54 +523,3 @@ def _observe(
                 log_jobs = log(max(total, weight[job]))
                 total -= weight[job]
             count_end(sums, samples[job, 0], samples[job, 1], samples[job, 2], log_jobs)
-
-
-# --- counts ---------------------------------------------------------------------------------------
-
-
-class Counts(NamedTuple):
-    """What is counted for each job, and what is needed to continue with the next phases."""
-
-    resizes: IntArray  # changes of the number of servers since the start, resumptions included
-    most_servers: FloatArray
-    server_seconds: FloatArray
-    server_seconds_beyond: FloatArray  # … beyond a number of servers, one for each job
-    server_seconds_lost: FloatArray  # … while the job paused after a resize
-    held: FloatArray  # at the last phase in which the job was listed …
-    listed: IntArray  # … and that phase, from 1; 0 if there was none
-    paused_until: FloatArray
-
-
-@compiled
-def count_phases(
-    recorded: Phases,
-    phases: int,
-    counted: int,
-    now: float,
-    resize_cost: float,
-    beyond: FloatArray,
-    counts: Counts,
-) -> None:
-    """Count more phases, given how many have been counted and when the last of these ended."""
-    ends = recorded.ends
-    for phase in range(phases):
-        number = counted + phase + 1
-        for entry in range(recorded.start[phase], recorded.start[phase + 1]):
-            which, servers = recorded.job[entry], recorded.held[entry]
-            if servers <= 0.0:
-                continue
-            before = counts.held[which] if counts.listed[which] == number - 1 else 0.0
-            if counts.listed[which] > 0 and abs(servers - before) > SAME_SERVERS * servers:
-                counts.resizes[which] += 1
-                counts.paused_until[which] = now + resize_cost
-            counts.listed[which] = number
-            counts.held[which] = servers
-            counts.most_servers[which] = max(counts.most_servers[which], servers)
-            passed = ends[phase] - now
-            counts.server_seconds[which] += servers * passed
-            if servers > beyond[which]:
-                counts.server_seconds_beyond[which] += (servers - beyond[which]) * passed
-            paused = min(ends[phase], counts.paused_until[which]) - now
-            if paused > 0.0:
-                counts.server_seconds_lost[which] += servers * paused
-        now = ends[phase]

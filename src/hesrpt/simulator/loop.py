@@ -3,7 +3,7 @@
 The loop itself is compiled (:mod:`hesrpt.simulator.kernel`). When it needs a row or a decision, it
 returns to its caller here, which asks the policy and continues the loop. Policies whose rates are
 products have a faster loop (:mod:`hesrpt.simulator.ranked_loop`). The timeline of a simulation runs
-it again when phases are asked for.
+the same loop again, up to the times that it is asked about.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import create_record
-from hesrpt.errors import InputError, PolicyError
+from hesrpt.errors import PolicyError
 from hesrpt.objectives import weight_of_each_job
 from hesrpt.optimal.recursion_kernel import EXACT
 from hesrpt.optimal.response_kernel import COLUMNS
@@ -36,77 +36,52 @@ from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import estimate_gains
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
-from hesrpt.simulator import kernel
-from hesrpt.simulator.beside_rigid import Capacity
+from hesrpt.simulator import kernel, rules_kernel
 from hesrpt.simulator.kernel import (
-    Decisions,
+    Counts,
     Jobs,
     LoopState,
-    Phases,
     Rows,
-    RuleSettings,
     Settings,
 )
-from hesrpt.simulator.pricing_kernel import PriceSearch
 from hesrpt.simulator.ranked_loop import (
+    RankedLoop,
     create_calibration,
     create_ranked_loop,
     find_arrival_order,
 )
-from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run
-from hesrpt.simulator.sharing_kernel import JobFacts, Workspace
-from hesrpt.simulator.tally import TallyCounter
-from hesrpt.simulator.valuing_kernel import Values
+from hesrpt.simulator.rules_kernel import (
+    Decisions,
+    JobFacts,
+    PriceSearch,
+    RuleSettings,
+    Values,
+    Workspace,
+)
+from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Capacity, Outcome, Progress, Run, Tally
 from hesrpt.speedups import SpeedupVector
 from hesrpt.units import format_count
 from hesrpt.workload import Workload
 
 # Sums of servers may exceed N by this fraction, for rounding.
 _ROUNDING = 1e-9
-# The record of the phases grows by at least this many.
-_PHASES_AT_A_TIME = 4096
 # The table of rows is emptied when it would grow beyond this many entries.
 _MAX_ENTRIES = 1 << 24
-# With several levels, the table first has room for rows of fewer jobs than this.
-_FEW_JOBS = 1024
 # Rules of these kinds round shares of servers that could be divided.
 _ROUNDED = RuleKind.EQUAL, RuleKind.CLOSED_FORM, RuleKind.KNEE
 _PLANNED = RuleKind.PRICE, RuleKind.VALUE
-# Runs with more allocations than this (running jobs, summed over phases) are not recorded.
-_MAX_ALLOCATIONS = 20_000_000
 
 
-def run_loop(
-    run: Run,
-    *,
-    recording: bool = False,
-    tallying: bool = False,
-    stop_at: float = inf,
-    max_flow_time: float = inf,
-    progress: Progress | None = None,
-) -> Outcome:
-    """Simulate until all jobs have ended, until ``stop_at``, or beyond a total flow time.
-
-    With ``tallying``, phases are counted instead of recorded.
-    """
-    is_general = recording or tallying or run.capacity is not None
-    if not is_general and (loop := create_ranked_loop(run, stop_at)) is not None:
-        return loop.execute(progress)
-    return _Loop(run, recording, stop_at, tallying, max_flow_time).execute(progress)
+def create_loop(run: Run) -> GeneralLoop | RankedLoop:
+    """Return the loop that executes this run, at its start."""
+    return create_ranked_loop(run) or GeneralLoop(run)
 
 
-class _Loop:
+class GeneralLoop:
     """The caller of the compiled loop, for one run."""
 
-    def __init__(
-        self, run: Run, recording: bool, stop_at: float, tallying: bool, max_flow_time: float
-    ) -> None:
+    def __init__(self, run: Run) -> None:
         self.config = run
-        self.tally = None
-        if tallying:
-            asked = run.workload.requested
-            asked = np.full(len(run.workload), run.servers) if asked is None else asked
-            self.tally, recording = TallyCounter(asked, run.resize_cost), True
         workload, policy, jobs = run.workload, run.policy, len(run.workload)
         # Rows and rules are for a number of servers that stays the same.
         self.ranked = as_ranked(policy, workload.speedups) if run.capacity is None else None
@@ -122,7 +97,8 @@ class _Loop:
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
         # Arrays that this run does not use take no space.
-        pauses = jobs if run.resize_cost > 0 else 1
+        tracks_resizes = run.tallying or run.resize_cost > 0
+        tracked, counted = jobs if tracks_resizes else 1, jobs if run.tallying else 1
         decisions = jobs if self.ranked is None and rule is None else 1
         keys = jobs if by_size and not keeps_order else 0
         order = find_arrival_order(workload.arrivals, self.seen_sizes, by_size)
@@ -135,8 +111,8 @@ class _Loop:
             target=np.empty(jobs),
             rate=np.empty(jobs),
             held=np.zeros(jobs),
-            started=np.zeros(pauses, dtype=np.int64),
-            paused_until=np.zeros(pauses),
+            resizes=np.full(tracked, -1),
+            paused_until=np.zeros(tracked),
             by_arrival=order,
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
@@ -145,12 +121,9 @@ class _Loop:
             tie=_invert(np.argsort(workload.arrival_times[:keys], kind="stable")[::-1]),
             scratch=np.empty(keys, dtype=np.int64),
         )
-        constant_from = None
-        if self.ranked is not None and (speedup := self.speedups.shared) is not None:
-            constant_from = self.ranked.constant_from(run.servers, speedup, run.whole)
         is_learning = policy.is_calibrated and (self.ranked is not None or rule is not None)
         levels = LEVELS + 1 if is_learning and self.ranked is not None else 1
-        self.table = _RowTable(jobs if self.ranked is not None else 0, constant_from, levels)
+        self.table = _RowTable(self.ranked, jobs, levels)
         self.rule: Decisions | None = None
         weights = np.empty(0)
         if rule is not None:
@@ -160,24 +133,22 @@ class _Loop:
         self.calibration = create_calibration(jobs, weights) if is_learning else None
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
-        self.phases = Phases(
-            ends=np.empty(_PHASES_AT_A_TIME if recording else 1),
-            start=np.zeros(_PHASES_AT_A_TIME + 1 if recording else 2, dtype=np.int64),
-            job=np.empty(_PHASES_AT_A_TIME if recording else 1, dtype=np.int64),
-            held=np.empty(_PHASES_AT_A_TIME if recording else 1),
-        )
+        self.decision_times: list[float] = []
+        asked = run.servers if workload.requested is None else workload.requested[:counted]
+        most, seconds, beyond, lost = np.zeros((4, counted))
+        self.counts = Counts(most, seconds, beyond, lost, np.full(counted, asked))
         review_every = inf if policy.review_every is None else float(policy.review_every)
         self.settings = create_record(
             Settings,
             by_rank=self.ranked is not None,
             sorted_by_size=by_size,
             keeps_order=keeps_order,
-            recording=recording,
+            counts_servers=run.tallying,
+            tracks_resizes=tracks_resizes,
             max_servers=run.servers * (1 + _ROUNDING),
             resize_cost=run.resize_cost,
             review_every=review_every,
-            stop_at=stop_at,
-            max_job_seconds=max_flow_time,
+            max_job_seconds=run.max_flow_time,
             max_events=EVENTS_AT_A_TIME,
         )
         self.state = create_record(LoopState, next_review=review_every)
@@ -185,12 +156,14 @@ class _Loop:
         self._stage, self._present = self.state["stage"], self.state["present"]
         self._now = self.state["now"]
 
-    def execute(self, progress: Progress | None) -> Outcome:
+    def execute(self, stop_at: float = inf, progress: Progress | None = None) -> Outcome:
+        """Continue until all jobs have ended or until ``stop_at``, and return what happened."""
+        self.settings["stop_at"] = stop_at
         while True:
             reason = kernel.run(
                 self.jobs,
                 self.table.rows,
-                self.phases,
+                self.counts,
                 self.state,
                 self.settings,
                 self.rule,
@@ -200,8 +173,6 @@ class _Loop:
                 self._decide()
             elif reason == kernel.NEEDS_ROW:
                 self._add_row()
-            elif reason == kernel.PHASES_FULL:
-                self._make_room_for_phases()
             elif reason == kernel.TOO_MANY_SERVERS:
                 held, servers = float(self.state["held"][0]), self.config.servers
                 raise self._error(f"assigns {held!r} servers, but there are {servers!r}")
@@ -214,46 +185,31 @@ class _Loop:
                 return self._outcome()
 
     def _outcome(self) -> Outcome:
-        state = self.state[0]
-        phases = None
-        if self.tally is not None:
-            self.tally.add(self.phases, int(state["phases"]))
-        elif self.settings["recording"][0]:
-            phases = Phases(
-                ends=self.phases.ends[: state["phases"]],
-                start=self.phases.start[: state["phases"] + 1],
-                job=self.phases.job[: state["entries"]],
-                held=self.phases.held[: state["entries"]],
-            )
+        state, completion_times = self.state[0], self.jobs.completion
         running = self.jobs.present[state["present"] - state["running"] : state["present"]]
-        held = np.zeros(len(self.config.workload))
+        held, remaining = np.zeros(len(completion_times)), self.jobs.remaining.copy()
         held[running] = self.jobs.held[running]
-        return Outcome(
-            completion_times=self.jobs.completion,
-            events=int(state["events"]),
-            server_seconds=float(state["server_seconds"]),
-            job_seconds=float(state["job_seconds"]),
-            allocations=int(state["allocations"]),
-            phases=phases,
-            tally=None if self.tally is None else self.tally.finish(),
-            held=held,
-            remaining=self._remaining(running),
-        )
-
-    def _remaining(self, running: IntArray) -> FloatArray:
-        """Return what remains of each job at the end, which may lie between two events."""
-        state, remaining = self.state[0], self.jobs.remaining.copy()
-        remaining[np.isfinite(self.jobs.completion)] = 0.0
-        if len(running):
-            stop_at = float(self.settings["stop_at"][0])
-            passed = stop_at - state["now"] if stop_at < inf else 0.0
-            to_target = np.maximum(self.jobs.target[running] - passed, 0.0)
+        # The run may have stopped between two events.
+        passed = float(self.settings["stop_at"][0] - state["now"]) if len(running) else 0.0
+        if 0 < passed < inf:
             rates = self.jobs.rate[running]
             is_served = rates > 0  # the others never reach their target
             served = running[is_served]
-            to_go = to_target[is_served] * rates[is_served]
+            to_go = np.maximum(self.jobs.target[served] - passed, 0.0) * rates[is_served]
             remaining[served] = np.minimum(remaining[served], to_go)
-        return remaining
+        else:
+            passed = 0.0
+        resizes, seconds = np.maximum(self.jobs.resizes, 0), self.counts[:4]
+        return Outcome(
+            completion_times=completion_times,
+            events=int(state["events"]),
+            server_seconds=float(state["server_seconds"] + state["held"] * passed),
+            job_seconds=float(state["job_seconds"]),
+            held=held,
+            remaining=remaining,
+            tally=Tally(resizes, *seconds) if self.config.tallying else None,
+            decision_times=tuple(self.decision_times),
+        )
 
     def _add_row(self) -> None:
         speedup = self.speedups.shared
@@ -281,9 +237,11 @@ class _Loop:
         servers = run.servers
         if run.capacity is not None:
             servers = self._follow_capacity(run.capacity)
+        now = float(self._now[0])
+        self.decision_times.append(now)
         # Positional arguments save half a microsecond here.
         state = State(
-            float(self._now[0]),
+            now,
             servers,
             run.whole,
             listed,
@@ -344,20 +302,6 @@ class _Loop:
         time = float(self._now[0])
         return PolicyError(f"policy {self.config.policy.name} at time {time:.6g} {problem}")
 
-    def _make_room_for_phases(self) -> None:
-        if self.tally is not None and self.state["phases"][0] > 0:
-            self.tally.add(self.phases, int(self.state["phases"][0]))
-            self.state["phases"] = self.state["entries"] = 0
-            return
-        phases = int(self.state["phases"][0]) + _PHASES_AT_A_TIME
-        entries = int(self.state["entries"][0] + self.state["present"][0]) + _PHASES_AT_A_TIME
-        self.phases = Phases(
-            ends=np.append(self.phases.ends, np.empty(phases)),
-            start=np.append(self.phases.start, np.zeros(phases, dtype=np.int64)),
-            job=np.append(self.phases.job, np.empty(entries, dtype=np.int64)),
-            held=np.append(self.phases.held, np.empty(entries)),
-        )
-
 
 class _RowTable:
     """A table that grows as the loop asks for rows, which it reads from ``rows``.
@@ -365,56 +309,33 @@ class _RowTable:
     A policy that is calibrated has rows for each of several levels.
     """
 
-    def __init__(self, jobs: int, constant_from: int | None, levels: int = 1) -> None:
+    def __init__(self, policy: RankedPolicy | None, jobs: int, levels: int) -> None:
         self._entries = 0
-        self._constant_from = constant_from
-        self._levels = levels
-        # The table of a calibrated policy grows with the number of jobs in the system.
-        room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)
-        self.rows = Rows(
-            room=room,
-            start=np.full(levels * room, -1, dtype=np.int64),
-            length=np.zeros(levels * room, dtype=np.int64),
-            held=np.empty(64),
-            rate=np.empty(64),
-        )
+        self._serves_first_only = policy is not None and policy.serves_first_only
+        room = 0 if policy is None else jobs + 1
+        # Zeros take no space before they are changed.
+        start, length = np.zeros((2, levels * room), dtype=np.int64)
+        self.rows = Rows(room, start, length, held=np.empty(64), rate=np.empty(64))
 
-    def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int = 0) -> None:
+    def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int) -> None:
         """Add the row for this number of jobs, at this level."""
-        if jobs >= self.rows.room:
-            self._add_room(2 * jobs)
         if self._entries + len(held) > _MAX_ENTRIES:
-            self.rows.start[:] = -1
+            self.rows.length[:] = 0
             self._entries = 0
-        if (missing := self._entries + len(held) - len(self.rows.held)) > 0:
+        end = self._entries + len(held)
+        if (missing := end - len(self.rows.held)) > 0:
             more = np.empty(max(missing, len(self.rows.held)))
             self.rows = self.rows._replace(
                 held=np.concatenate((self.rows.held, more)),
                 rate=np.concatenate((self.rows.rate, more)),
             )
-        end = self._entries + len(held)
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
         same: int | slice = level * self.rows.room + jobs  # the numbers of this row
-        if self._constant_from is not None and jobs >= self._constant_from:
-            same = slice(self._constant_from, None)
+        if self._serves_first_only and len(held) < jobs:
+            same = slice(len(held), None)
         self.rows.start[same], self.rows.length[same] = self._entries, len(held)
         self._entries = end
-
-    def _add_room(self, jobs: int) -> None:
-        """Make room for rows of up to this many jobs at each level."""
-
-        def widen(old: IntArray, empty: int) -> IntArray:
-            wide = np.full((self._levels, jobs + 1), empty, dtype=np.int64)
-            by_level = old.reshape(self._levels, -1)
-            wide[:, : by_level.shape[1]] = by_level
-            return wide.ravel()
-
-        self.rows = self.rows._replace(
-            room=jobs + 1,
-            start=widen(self.rows.start, -1),
-            length=widen(self.rows.length, 0),
-        )
 
 
 def _prepare_rule(
@@ -442,6 +363,7 @@ def _prepare_rule(
             gain=estimate_gains(speedups) if planned else numbers(),
             fastest=deciding.rate(usable) if planned else numbers(),
             arrival_rank=_invert(by_arrival),
+            seen=numbers(jobs),
             key=numbers(jobs),
             held=numbers(jobs),
             order=places(),
@@ -464,7 +386,7 @@ def _prepare_rule(
         precision=EXACT,
         settings=create_record(
             RuleSettings,
-            kind=getattr(kernel, rule.kind.name),
+            kind=getattr(rules_kernel, rule.kind.name),
             is_whole=whole,
             shares_speedup=shared is not None,
             max_valued=MAX_VALUED,
@@ -486,65 +408,35 @@ def _invert(order: IntArray) -> IntArray:
 
 
 class SimulatedTimeline(Timeline):
-    """The phases of a simulation, which is run again to record them when they are needed."""
+    """The allocations of a simulation: its loop runs again, up to the times that are asked for."""
 
     def __init__(self, run: Run, outcome: Outcome) -> None:
         self.run = run
-        self.completion_times = outcome.completion_times
-        self._allocations, self._server_seconds = outcome.allocations, outcome.server_seconds
-
-    @property
-    def _is_recordable(self) -> bool:
-        return self._allocations <= _MAX_ALLOCATIONS
+        self._completion_times, self._server_seconds = (
+            outcome.completion_times,
+            outcome.server_seconds,
+        )
+        self._decision_times = outcome.decision_times
 
     @cached_property
-    def _phases(self) -> Phases:
-        if not self._is_recordable:
-            raise InputError(
-                f"the simulation has {self._allocations:,} allocations, too many to list them all; "
-                "servers_at(time) and remaining_at(time) return those at one time"
-            )
-        phases = run_loop(self.run, recording=True).phases
-        assert phases is not None
-        return phases
-
-    @property
     def ends(self) -> FloatArray:  # type: ignore[override]
-        return self._phases.ends
+        arrivals = self.run.workload.arrival_times
+        times = np.concatenate((arrivals, self._completion_times, self._decision_times))
+        return np.unique(times[times > 0])
 
-    def sample_ends(self, limit: int) -> FloatArray:
-        if self._is_recordable:
-            return super().sample_ends(limit)
-        # The run is simulated again for each of these times.
-        half = min(limit, max(2_000_000 // len(self.run.workload), 60)) // 2
-        even = np.linspace(0.0, self.completion_times.max(), half + 1)[1:]
-        return np.union1d(even, np.quantile(self.completion_times, np.linspace(0, 1, half)))
+    def _run_up_to(self, times: FloatArray) -> Iterator[Outcome]:
+        loop = create_loop(self.run)
+        for time in times.tolist():
+            yield loop.execute(time)
 
-    def servers(self, phase: int) -> FloatArray:
-        phases = self._phases
-        entries = slice(int(phases.start[phase]), int(phases.start[phase + 1]))
-        held = np.zeros(len(self.run.workload))
-        held[phases.job[entries]] = phases.held[entries]
-        return held
+    def servers_at_each(self, times: FloatArray) -> Iterator[FloatArray]:
+        return (outcome.held for outcome in self._run_up_to(times))
 
-    def servers_at(self, time: float) -> FloatArray:
-        if self._is_recordable:
-            held = super().servers_at(time)
-        else:
-            held = run_loop(self.run, stop_at=time).held
-        # The second run may differ in the last digit of an end.
-        return np.where(self.completion_times > time, held, 0.0)
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        return (outcome.remaining for outcome in self._run_up_to(times))
 
-    def total_servers(self) -> FloatArray:
-        sums = np.concatenate(([0.0], np.cumsum(self._phases.held)))
-        return sums[self._phases.start[1:]] - sums[self._phases.start[:-1]]
+    def server_seconds_until(self, times: FloatArray) -> FloatArray:
+        return np.array([outcome.server_seconds for outcome in self._run_up_to(times)])
 
     def server_seconds(self) -> float:
         return self._server_seconds
-
-    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        if self._is_recordable and self.run.resize_cost == 0:
-            yield from super().remaining(workload, times)
-            return
-        for time in times:
-            yield run_loop(self.run, stop_at=float(time)).remaining

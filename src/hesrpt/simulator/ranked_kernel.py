@@ -16,10 +16,8 @@ virtual time, by base[i] times
 
     spread: (ln i − ln m)²,   lean: ln i − ln m,   height: (ln i − ln m)(ln m − u).
 
-So what a rank has gained since some time is a product of
-its coefficients and of integrals over virtual time, which all jobs share: ``Passed``. A job's own
-sums have to be touched only when its rank changes, because a larger job arrives, and when it ends:
-they hold what the job has gained, less what its present rank has gained.
+So what a job has gained since the last arrival is a product of the coefficients of its rank and of
+integrals over virtual time, which all jobs share: ``Passed``.
 """
 
 from __future__ import annotations
@@ -40,8 +38,6 @@ DONE, NEEDS_RATES, PAUSED, STOPPED = range(4)
 EVENTS_UNTIL_RESET = 1000
 # Loops over this many numbers, or a multiple, leave none to be handled one by one.
 AT_A_TIME = 16
-# A job must not lose its digits in differences of sums that are more than this many times larger.
-_MAX_CANCELLED = 1e5
 
 
 class Stream(NamedTuple):
@@ -58,8 +54,8 @@ class Queue(NamedTuple):
 
     number: IntArray  # the place of the job in the stream
     work: FloatArray  # what remained when virtual time was 0
-    # If the policy is calibrated, the sums of the job, as if a unit of its work counted 1, less
-    # what its rank has gained: see below.
+    # If the policy is calibrated, the sums of the job at that time, as if a unit of its work
+    # counted 1.
     spread: FloatArray
     lean: FloatArray
     height: FloatArray
@@ -81,11 +77,6 @@ class RateTable(NamedTuple):
     fewest: IntArray
     most: IntArray
     idle: IntArray  # this many of the largest jobs get nothing
-    # If the policy is calibrated, how much more rank i has than rank i + 1 of base, base · ln i and
-    # base · ln² i.
-    drop: FloatArray
-    log_drop: FloatArray
-    squared_log_drop: FloatArray
 
 
 class RankedState(Protocol):
@@ -97,7 +88,7 @@ class RankedState(Protocol):
     present: int
     arrived: int
     events: int
-    allocations: int  # running jobs, summed over phases
+    next_reset: int  # when this many events have happened
     now: float
     virtual_time: float
     busy_seconds: float
@@ -110,43 +101,44 @@ def run_ranked(
     queue: Queue,
     table: RateTable,
     state_array: list[RankedState],
+    passed_before: FloatArray,
     calibration: CalibrationData | None,
 ) -> int:
-    """Run until there is a reason to return to the caller, and return that reason."""
+    """Run until there is a reason to return to the caller, and return that reason.
+
+    ``passed_before`` has the entries of :class:`Passed` from one call to the next.
+    """
     state = state_array[0]
     arrivals, sizes, work, number = stream.arrivals, stream.sizes, queue.work, queue.number
     # Arrays are looked up once: in the loop, numba would count references to them each time.
     completion, weights = stream.completion, stream.weights
     spreads, leans, heights = queue.spread, queue.lean, queue.height
     one = np.uint64(1)  # unsigned indices are faster, because they cannot be negative
-    present, arrived, events, allocations = (
-        state.present,
-        state.arrived,
-        state.events,
-        state.allocations,
-    )
+    present, arrived, events = state.present, state.arrived, state.events
     now, virtual_time, job_seconds = state.now, state.virtual_time, state.job_seconds
     busy_seconds, uniform, stop_at = state.busy_seconds, state.uniform, state.stop_at
     total = arrivals.size
     last_event = events + state.max_events
-    next_reset = events + max(EVENTS_UNTIL_RESET, 4 * present)
-    level = 0
-    passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
+    next_reset = state.next_reset
+    passed = Passed(
+        passed_before[0],
+        passed_before[1],
+        passed_before[2],
+        passed_before[3],
+        passed_before[4],
+    )
+    level, new_level = -1, 0
     if calibration is not None:
         sums = calibration.sums[0]
         log_rank = calibration.log_rank
-        level = sums.level
-    base, inverse, pace, speed = (
-        table.base[level],
-        table.inverse[level],
-        table.pace[level],
-        table.speed[level],
-    )
-    fewest, most, idle = table.fewest[level], table.most[level], table.idle[level]
-    drops, log_drops = table.drop[level], table.log_drop[level]
-    squared_log_drops = table.squared_log_drop[level]
+        new_level = sums.level
     arrives = arrivals[arrived] if arrived < total else inf
     while True:
+        if new_level != level:
+            level = new_level
+            base, inverse = table.base[level], table.inverse[level]
+            pace, speed = table.pace[level], table.speed[level]
+            fewest, most, idle = table.fewest[level], table.most[level], table.idle[level]
         departs = inf
         if present > 0:
             if present < fewest or present > most:
@@ -163,7 +155,6 @@ def run_ranked(
         if events >= last_event:
             reason = PAUSED
             break
-        allocations += max(present - idle, 0)
         if departs <= arrives:
             # --- the smallest job leaves --------------------------------------------------------
             if calibration is not None:
@@ -175,7 +166,6 @@ def run_ranked(
             present -= 1
             completion[number[present]] = now
             events += 1
-            new_level = level
             if calibration is not None:
                 place, rank = present, log_rank[present + 1]
                 spread, lean, height = sum_up(rank, base[place + 1], passed)
@@ -198,13 +188,21 @@ def run_ranked(
                 if calibration is not None:
                     passed = add_passed(passed, time, log_rank[present], sums.usual)
             now = arrives
-        # --- subtract the work that has been done -----------------------------------------------
+        # --- bring work and sums up to date -----------------------------------------------------
         if present == 0:
             virtual_time = 0.0
             passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
         elif not uniform or departs <= arrives or events >= next_reset:
+            # What is changed behind the last job is overwritten when a job takes that place.
             for at in range(np.uint64(idle), np.uint64(idle + round_up(present - idle))):
                 work[at] = max(work[at] - virtual_time * base[at + one], 0.0)
+            if calibration is not None:
+                for at in range(np.uint64(idle), np.uint64(idle + round_up(present - idle))):
+                    spread, lean, height = sum_up(log_rank[at + one], base[at + one], passed)
+                    spreads[at] += spread
+                    leans[at] += lean
+                    heights[at] += height
+                passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
             virtual_time = 0.0
             next_reset = events + max(EVENTS_UNTIL_RESET, 4 * present)
         if departs > arrives:
@@ -213,24 +211,9 @@ def run_ranked(
                 end = arrived
                 while end < total and arrivals[end] == now:
                     end += 1
-                later = present + end - arrived
                 sums.jobs_seen = end
-                update_focus(sums, present, end - arrived, log_rank[later])
+                update_focus(sums, present, end - arrived, log_rank[present + end - arrived])
                 new_level = sums.level
-        # The same rates must hold for all the time that has passed.
-        if (
-            calibration is not None
-            and passed.time != 0.0
-            and (
-                departs <= arrives
-                or new_level != level
-                or later > most
-                or is_lost_beside(passed, base[later], min(work[present - 1], sizes[end - 1]))
-            )
-        ):
-            add_to_sums(queue, base, calibration, idle, present, passed)
-            passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
-        if departs > arrives:
             while arrives == now:
                 size = sizes[arrived] + virtual_time
                 # Of equal jobs, those that arrived before end first; those that arrive together
@@ -242,43 +225,21 @@ def run_ranked(
                     work[hole] = work[above]
                     number[hole] = number[above]
                     if calibration is not None:
-                        # This job gets the next rank.
-                        spread, lean, height = sum_up_drops(
-                            drops[hole], log_drops[hole], squared_log_drops[hole], passed
-                        )
-                        spreads[hole] = spreads[above] + spread
-                        leans[hole] = leans[above] + lean
-                        heights[hole] = heights[above] + height
+                        spreads[hole], leans[hole] = spreads[above], leans[above]
+                        heights[hole] = heights[above]
                     hole = above
                 work[hole], number[hole] = size, arrived
                 if calibration is not None:
-                    spread, lean, height = sum_up(log_rank[hole + one], base[hole + one], passed)
-                    spreads[hole], leans[hole], heights[hole] = -spread, -lean, -height
+                    spreads[hole] = leans[hole] = heights[hole] = 0.0
                 present += 1
                 events += 1
                 arrived += 1
                 arrives = arrivals[arrived] if arrived < total else inf
-        if calibration is not None and new_level != level:
-            level = new_level
-            base, inverse, pace, speed = (
-                table.base[level],
-                table.inverse[level],
-                table.pace[level],
-                table.speed[level],
-            )
-            fewest, most, idle = table.fewest[level], table.most[level], table.idle[level]
-            drops, log_drops = table.drop[level], table.log_drop[level]
-            squared_log_drops = table.squared_log_drop[level]
-    if calibration is not None and passed.time != 0.0:
-        add_to_sums(queue, base, calibration, idle, present, passed)
-    state.present, state.arrived, state.events, state.allocations = (
-        present,
-        arrived,
-        events,
-        allocations,
-    )
-    state.now, state.virtual_time = now, virtual_time
+    state.present, state.arrived, state.events = present, arrived, events
+    state.now, state.virtual_time, state.next_reset = now, virtual_time, next_reset
     state.job_seconds, state.busy_seconds = job_seconds, busy_seconds
+    for field in range(len(passed)):
+        passed_before[field] = passed[field]
     return reason
 
 
@@ -286,7 +247,7 @@ def run_ranked(
 
 
 class Passed(NamedTuple):
-    """Integrals over virtual time since all sums were up to date."""
+    """Integrals over virtual time since the sums of all jobs were up to date."""
 
     time: float
     log_jobs: float  # of ln m
@@ -319,69 +280,6 @@ def sum_up(log_rank: float, base: float, passed: Passed) -> tuple[float, float, 
 
 
 @inlined
-def sum_up_drops(
-    drop: float, log_drop: float, squared_log_drop: float, passed: Passed
-) -> tuple[float, float, float]:
-    """Return how much more spread, lean and height a rank has gained than the next."""
-    spread = (
-        squared_log_drop * passed.time
-        - log_drop * (2.0 * passed.log_jobs)
-        + drop * passed.log_jobs_squared
-    )
-    lean = log_drop * passed.time - drop * passed.log_jobs
-    height = log_drop * passed.above - drop * passed.log_jobs_above
-    return spread, lean, height
-
-
-@inlined
-def is_lost_beside(passed: Passed, base: float, work: float) -> bool:
-    """Whether some work is so small that it would be lost beside what a rank has gained."""
-    return passed.time * base > _MAX_CANCELLED * work
-
-
-@inlined
-def add_to_sums(
-    queue: Queue,
-    base: FloatArray,
-    calibration: CalibrationData,
-    idle: int,
-    present: int,
-    passed: Passed,
-) -> None:
-    """Bring the sums of all jobs up to date. No time has passed since then."""
-    log_rank = calibration.log_rank
-    spreads, leans, heights = queue.spread, queue.lean, queue.height
-    # What is added behind the last job does no harm: it is overwritten when a job takes that place.
-    stop = idle + round_up(present - idle)
-    one = np.uint64(1)
-    for place in range(np.uint64(idle), np.uint64(stop)):
-        spread, lean, height = sum_up(log_rank[place + one], base[place + one], passed)
-        spreads[place] += spread
-        leans[place] += lean
-        heights[place] += height
-
-
-@inlined
 def round_up(count: int) -> int:
     """Return the next number that leaves none to be handled one by one."""
     return (count + AT_A_TIME - 1) // AT_A_TIME * AT_A_TIME
-
-
-@compiled
-def find_usual_sizes(
-    arrivals: FloatArray, log_sizes: FloatArray, first: int, total: float, usual: FloatArray
-) -> float:
-    """Compute the mean of all logarithms of sizes up to each job; return their sum.
-
-    The jobs are a part of the stream, with ``first`` jobs and the sum ``total`` before them. Those
-    that arrive at the same time all know the mean up to the last of them.
-    """
-    start = 0
-    for job in range(log_sizes.size):
-        total += log_sizes[job]
-        if job + 1 == log_sizes.size or arrivals[job + 1] != arrivals[job]:
-            mean = total / (first + job + 1)
-            for known in range(start, job + 1):
-                usual[known] = mean
-            start = job + 1
-    return total

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,34 +23,34 @@ from hesrpt.simulator import ranked_kernel
 from hesrpt.simulator.kernel import CalibrationData
 from hesrpt.simulator.ranked_kernel import (
     AT_A_TIME,
+    EVENTS_UNTIL_RESET,
+    Passed,
     Queue,
     RankedState,
     RateTable,
     Stream,
-    find_usual_sizes,
 )
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run
 from hesrpt.speedups import Speedup
 
 # The first rates are for at least this many jobs in the system.
 _FEW_JOBS = 255
-# Weights are computed for this many jobs at a time.
-_JOBS_AT_A_TIME = 8192
 # If p is close to 1, each rates hold for few numbers of jobs: this many are kept.
 _MAX_CACHED = 1000
 
 
-def create_ranked_loop(run: Run, stop_at: float) -> RankedLoop | None:
-    """Return the loop for this run, or None if its rates are not products."""
-    policy, speedup = as_ranked(run.policy, run.workload.speedups), run.workload.speedups.shared
-    if policy is None or speedup is None or run.whole or policy.review_every is not None:
+def create_ranked_loop(run: Run) -> RankedLoop | None:
+    """Return the loop for this run, or None if its rates are not products or more is asked for."""
+    policy, speedups = as_ranked(run.policy, run.workload.speedups), run.workload.speedups
+    if policy is None or run.whole or run.tallying or run.capacity is not None:
         return None
     # With size errors or pauses, jobs may overtake each other in the order of sizes.
     if run.estimates is not None or run.resize_cost > 0 or not policy.ranks_by_size(whole=False):
         return None
-    speedup = run.workload.speedups.tabulate(run.servers).shared or speedup
+    speedup = speedups.tabulate(run.servers).shared
+    assert speedup is not None
     rates = policy.rank_rates(1, 1, run.servers, speedup)
-    return None if rates is None else RankedLoop(run, policy, speedup, rates.uniform, stop_at)
+    return None if rates is None else RankedLoop(run, policy, speedup, rates.uniform)
 
 
 def find_arrival_order(
@@ -88,9 +89,7 @@ def list_logarithms(ranks: int) -> FloatArray:
 class RankedLoop:
     """The caller of the compiled loop, for one run."""
 
-    def __init__(
-        self, run: Run, policy: RankedPolicy, speedup: Speedup, uniform: bool, stop_at: float
-    ) -> None:
+    def __init__(self, run: Run, policy: RankedPolicy, speedup: Speedup, uniform: bool) -> None:
         workload, jobs = run.workload, len(run.workload)
         self.run, self.policy, self.speedup = run, policy, speedup
         self.order = find_arrival_order(workload.arrivals, workload.sizes, by_size=True)
@@ -102,7 +101,7 @@ class RankedLoop:
             arrivals=arrivals,
             sizes=sizes,
             completion=np.full(jobs, np.nan),
-            weights=_weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
+            weights=self._weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
         )
         self.levels = LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
@@ -116,14 +115,31 @@ class RankedLoop:
         if policy.is_calibrated:
             self.calibration = create_calibration(0, np.empty(0), room + self._places_behind)
         self.state = create_record(
-            RankedState, uniform=uniform, stop_at=stop_at, max_events=EVENTS_AT_A_TIME
+            RankedState,
+            uniform=uniform,
+            max_events=EVENTS_AT_A_TIME,
+            next_reset=EVENTS_UNTIL_RESET,
         )
+        self.passed = np.zeros(len(Passed._fields))
         self._add_rates(first)
 
-    def execute(self, progress: Progress | None) -> Outcome:
+    def _weigh_work(self, arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
+        """Return what a unit of work of each job counts in the calibration."""
+        log_sizes = np.log(sizes)
+        usual = np.cumsum(log_sizes)
+        usual /= np.arange(1, len(sizes) + 1)
+        if self.order is not None:
+            # Jobs that arrive at the same time all know the mean up to the last of them.
+            last = np.flatnonzero(np.diff(arrivals, append=inf))
+            usual = np.repeat(usual[last], np.diff(last, prepend=-1))
+        return weigh_size(log_sizes, usual) / sizes
+
+    def execute(self, stop_at: float = inf, progress: Progress | None = None) -> Outcome:
+        """Continue until all jobs have ended or until ``stop_at``, and return what happened."""
+        self.state["stop_at"] = stop_at
         while True:
             reason = ranked_kernel.run_ranked(
-                self.stream, self.queue, self.table, self.state, self.calibration
+                self.stream, self.queue, self.table, self.state, self.passed, self.calibration
             )
             if reason == ranked_kernel.NEEDS_RATES:
                 self._add_rates(int(self.state["present"][0]))
@@ -134,46 +150,33 @@ class RankedLoop:
                 return self._outcome()
 
     def _outcome(self) -> Outcome:
-        state, order = self.state[0], self.order
-        completion_times = self.stream.completion
-        if order is not None:
-            completion_times = np.empty(len(self.run.workload))
-            completion_times[order] = self.stream.completion
-        held = remaining = np.broadcast_to(0.0, len(self.run.workload))  # these take no memory
+        state, jobs, level = self.state[0], len(self.run.workload), self._level
         present, arrived = int(state["present"]), int(state["arrived"])
-        if present > 0 or arrived < len(self.run.workload):
-            held, remaining = np.zeros(len(self.run.workload)), np.zeros(len(self.run.workload))
-            order = np.arange(len(self.run.workload)) if order is None else order
-            remaining[order[arrived:]] = self.stream.sizes[arrived:]
+        held, remaining, completion_times = np.zeros(jobs), np.zeros(jobs), self.stream.completion
+        waiting, listed = np.arange(arrived, jobs), self.queue.number[:present]
+        if self.order is not None:
+            completion_times = np.empty(jobs)
+            completion_times[self.order] = self.stream.completion
+            waiting, listed = self.order[waiting], self.order[listed]
+        remaining[waiting] = self.stream.sizes[arrived:]
+        busy_seconds = float(state["busy_seconds"])
         if present > 0:
-            assert order is not None
-            listed = order[self.queue.number[:present]]
-            policy = self.policy if self.calibration is None else self.policy.at_level(self._level)
+            policy = self.policy if self.calibration is None else self.policy.at_level(level)
             row = policy.row(present, self.run.servers, self.speedup, whole=False)
             held[listed[::-1][: len(row)]] = row
-            remaining[listed] = self._remaining(present)
+            passed = float(state["stop_at"] - state["now"])
+            busy_seconds += passed
+            virtual_time = state["virtual_time"] + passed * self.table.speed[level, present]
+            done = virtual_time * self.table.base[level, 1 : present + 1]
+            remaining[listed] = np.maximum(self.queue.work[:present] - done, 0.0)
         return Outcome(
             completion_times=completion_times,
             events=int(state["events"]),
-            server_seconds=float(state["busy_seconds"]) * self.run.servers,
+            server_seconds=busy_seconds * self.run.servers,
             job_seconds=float(state["job_seconds"]),
-            allocations=int(state["allocations"]),
-            phases=None,
-            tally=None,
             held=held,
             remaining=remaining,
         )
-
-    def _remaining(self, present: int) -> FloatArray:
-        """Return what remains of the jobs in the system when the run stops."""
-        state, level = self.state[0], self._level
-        passed = (state["stop_at"] - state["now"]) * self.table.speed[level, present]
-        idle = int(self.table.idle[level])
-        done = np.zeros(present)
-        done[idle:] = self.table.base[level, idle + 1 : present + 1]
-        done *= state["virtual_time"] + passed
-        remaining: FloatArray = np.maximum(self.queue.work[:present] - done, 0.0)
-        return remaining
 
     # --- rates ------------------------------------------------------------------------------------
 
@@ -184,7 +187,6 @@ class RankedLoop:
     def _create_table(self, room: int) -> RateTable:
         """Return a table without rates; memory that is not used takes no space."""
         shape, wide = (self.levels, room + 1), (self.levels, room + self._places_behind)
-        of_drops = wide if self.policy.is_calibrated else (1, 1)
         return RateTable(
             base=np.zeros(wide),
             inverse=np.empty(shape),
@@ -193,9 +195,6 @@ class RankedLoop:
             fewest=np.ones(self.levels, dtype=np.int64),
             most=np.zeros(self.levels, dtype=np.int64),
             idle=np.zeros(self.levels, dtype=np.int64),
-            drop=np.zeros(of_drops),
-            log_drop=np.zeros(of_drops),
-            squared_log_drop=np.zeros(of_drops),
         )
 
     def _create_queue(self, room: int) -> Queue:
@@ -230,18 +229,6 @@ class RankedLoop:
             np.divide(1.0, rates.pace, out=table.speed[level, here])
         table.fewest[level], table.most[level] = rates.fewest, rates.most
         table.idle[level] = rates.first - 1
-        if self.calibration is not None:
-            self._add_drops(level, rates.most)
-
-    def _add_drops(self, level: int, most: int) -> None:
-        """Add how much the ranks up to the last one differ from the next."""
-        assert self.calibration is not None
-        base, log_rank = self.table.base[level], self.calibration.log_rank[: most + 1]
-        product = base[: most + 1].copy()
-        for drops in (self.table.drop, self.table.log_drop, self.table.squared_log_drop):
-            drops[level, :most] = product[:-1] - product[1:]
-            drops[level, most] = 0.0
-            product *= log_rank
 
     def _compute_rates_again(self, level: int, jobs: int, room: int) -> RankRates:
         policy = self.policy if self.calibration is None else self.policy.at_level(level)
@@ -254,18 +241,3 @@ def _count_most_at_once(arrivals: FloatArray) -> int:
     """Return the most jobs that arrive at the same time."""
     starts = np.flatnonzero(np.diff(arrivals, prepend=-np.inf))
     return int(np.diff(starts, append=len(arrivals)).max())
-
-
-def _weigh_work(arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Return what a unit of work of each job counts in the calibration."""
-    weights, total, first = np.empty(len(sizes)), 0.0, 0
-    while first < len(sizes):  # in parts that stay in the processor's cache
-        last = arrivals[min(first + _JOBS_AT_A_TIME, len(sizes)) - 1]
-        part = slice(first, int(np.searchsorted(arrivals, last, side="right")))
-        log_sizes = np.log(sizes[part])
-        usual = np.empty(len(log_sizes))
-        total = find_usual_sizes(arrivals[part], log_sizes, first, total, usual)
-        weights[part] = weigh_size(log_sizes, usual)
-        weights[part] /= sizes[part]
-        first = part.stop
-    return weights

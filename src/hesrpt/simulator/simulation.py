@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,26 +18,25 @@ from hesrpt.policies import (
     Policy,
     PolicyLike,
     RigidDiscipline,
-    bind_policy,
     describe_workload,
     get_policy,
 )
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
-from hesrpt.simulator.tally import Tally, tally_unresized_jobs
+from hesrpt.simulator.runs import Progress, Run, Tally
 from hesrpt.units import format_count
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
 # The compiled modules are imported by the functions that need them: importing numba takes long.
-if TYPE_CHECKING:
-    from hesrpt.simulator.runs import Progress, Run
 
 # With fewer jobs than this, overload cannot be told from chance.
 _MIN_JOBS = 200
 # Higher values make no sense, and might overflow.
 _MAX_RESIZE_COST = 1e15
 _MAX_SIZE_ERROR = 100.0
+# KNEE is tuned until flow times under neighbouring α differ by less than this fraction.
+_CLOSE = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,28 +61,6 @@ class Simulation(Schedule):
     @property
     def mean_jobs(self) -> float:
         return self.job_seconds / self.duration
-
-
-@dataclass(frozen=True)
-class RigidRun:
-    """Everything that determines a simulation of a rigid discipline, checked and bound."""
-
-    workload: Workload
-    servers: float
-    discipline: RigidDiscipline
-
-
-@dataclass(frozen=True)
-class MixedRun:
-    """A run of a malleable policy beside rigid jobs, whose schedule is known already."""
-
-    workload: Workload
-    servers: float
-    policy: str
-    rigid: IntArray  # the numbers of the rigid jobs …
-    beside: Simulation  # … and their schedule
-    shared: IntArray  # the numbers of the others …
-    malleable: Run | None  # … and their run; None if there are none
 
 
 def simulate(
@@ -125,7 +101,7 @@ def simulate(
     >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
     1.96919603
     """
-    run = create_run(
+    simulation = run_simulation(
         workload,
         servers,
         policy,
@@ -133,14 +109,14 @@ def simulate(
         resize_cost=resize_cost,
         size_error=size_error,
         seed=seed,
+        progress=progress,
     )
-    simulation = execute_run(run, progress)
     if simulation.is_overloaded:
         warn_of_overload([simulation.policy], servers, stacklevel=2)
     return simulation
 
 
-def create_run(
+def run_simulation(
     workload: Workload,
     servers: float,
     policy: PolicyLike,
@@ -151,11 +127,14 @@ def create_run(
     seed: int = 0,
     approximate_p: float | None = None,
     relative_sizes: FloatArray | None = None,
-) -> Run | RigidRun | MixedRun:
-    """Check the arguments of :func:`simulate`, tune and bind the policy, and return the run.
+    tallying: bool = False,
+    progress: Progress | None = None,
+) -> Simulation:
+    """Simulate as :func:`simulate` does, without warning about overload.
 
     ``approximate_p`` is used by policies that need a power law if the jobs do not share one.
-    ``relative_sizes`` are the sizes that the policy sees, relative to the true ones.
+    ``relative_sizes`` are the sizes that the policy sees, relative to the true ones. With
+    ``tallying``, resizes and server time are counted for each job.
     """
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
@@ -168,72 +147,109 @@ def create_run(
     check_between("size_error", size_error, 0, _MAX_SIZE_ERROR)
     seed = check_whole_number("seed", seed, minimum=0)
     workload.speedups.check(servers)
-    facts = describe_workload(workload, servers, whole, approximate_p)
     chosen = get_policy(policy)
     if isinstance(chosen, RigidDiscipline):
-        return RigidRun(workload, servers, bind_policy(chosen, facts))
+        from hesrpt.simulator.backfilling import find_starts
+
+        bound = chosen.bind(describe_workload(workload, servers, whole, approximate_p))
+        found = find_starts(workload, servers, bound)
+        return record_unresized_jobs(
+            workload, servers, found.starts, found.ends, found.widths, bound.name
+        )
     estimates = relative_sizes
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
         errors = np.exp(float(size_error) * normal)
         estimates = errors if estimates is None else estimates * errors
-    if workload.rigid is not None:
-        options = {"whole": whole, "resize_cost": resize_cost, "approximate_p": approximate_p}
-        return _create_mixed_run(workload, servers, chosen, estimates, options)
 
-    from hesrpt.simulator.runs import Run
+    def create(jobs: Workload, estimates: FloatArray | None) -> Run:
+        run = create_run(jobs, servers, chosen, whole, resize_cost, estimates, approximate_p)
+        return replace(run, tallying=tallying)
 
-    if isinstance(chosen, Knee) and chosen.alpha is None:
-        from hesrpt.simulator.tuning import tune_knee
+    if workload.rigid is None:
+        return _execute(create(workload, estimates), progress)
+    return _simulate_beside_rigid(workload, servers, chosen, estimates, create, progress)
 
-        chosen = tune_knee(chosen, workload, servers, whole=whole)
-    bound: Policy = bind_policy(chosen, facts)
+
+def create_run(
+    workload: Workload,
+    servers: float,
+    policy: Policy,
+    whole: bool = False,
+    resize_cost: float = 0.0,
+    estimates: FloatArray | None = None,
+    approximate_p: float | None = None,
+) -> Run:
+    """Tune and bind a policy, and return its run."""
+    if isinstance(policy, Knee) and policy.alpha is None:
+        policy = tune_knee(policy, workload, servers, whole=whole)
+    bound = policy.bind(describe_workload(workload, servers, whole, approximate_p))
     if bound.review_every is not None:
         check_positive(f"review_every of policy {bound.name}", bound.review_every)
     return Run(workload, servers, bound, bool(whole), float(resize_cost), estimates)
 
 
-def _create_mixed_run(
-    workload: Workload,
-    servers: float,
-    policy: Policy,
-    relative_sizes: FloatArray | None,
-    options: dict[str, Any],
-) -> MixedRun:
-    """Return the run of a malleable policy beside rigid jobs, which are scheduled by EASY."""
-    assert workload.rigid is not None
-    rigid, shared = np.flatnonzero(workload.rigid), np.flatnonzero(~workload.rigid)
-    beside = execute_run(create_run(workload.take(rigid), servers, Easy()))
-    if len(shared) == 0:
-        return MixedRun(workload, servers, policy.name, rigid, beside, shared, None)
-    run = create_run(
-        workload.take(shared),
-        servers,
-        policy,
-        relative_sizes=None if relative_sizes is None else relative_sizes[shared],
-        **options,
+def tune_knee(
+    policy: Knee, workload: Workload, servers: float, *, whole: bool = False, values: int = 100
+) -> Knee:
+    """Return KNEE with the α that gives the least mean flow time, as the paper's authors chose it.
+
+    The search tries ``values`` values over the range in which α makes a difference, then finer
+    grids around the best one.
+
+    >>> from hesrpt import PowerLaw
+    >>> tuned = tune_knee(Knee(), Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
+    >>> round(tuned.alpha, 3)
+    0.061
+    """
+    if values < 3:
+        raise InputError(f"must be at least 3, got {values!r}", argument="values")
+    run = Run(workload, servers, policy, whole, 0.0, None)
+    alphas = np.geomspace(*_alpha_range(workload, servers), values)
+    while True:
+        flow_times = _try_all(run, policy, alphas)
+        best = int(np.argmin(flow_times))
+        below, above = max(best - 1, 0), min(best + 1, len(alphas) - 1)
+        is_flat = max(flow_times[below], flow_times[above]) <= flow_times[best] * (1 + _CLOSE)
+        if is_flat or alphas[above] / alphas[below] < 1 + 1e-6:
+            return replace(policy, alpha=float(alphas[best]))
+        alphas = np.geomspace(alphas[below], alphas[above], 11)
+
+
+def _try_all(run: Run, policy: Knee, alphas: FloatArray) -> FloatArray:
+    """Return the total flow time under each α; infinity if it is known to be far from the best."""
+    from hesrpt.simulator.loop import create_loop
+
+    flow_times, best = np.full(len(alphas), np.inf), np.inf
+    # Begin with a coarse round over the whole range, so that most other trials give up early.
+    for place in sorted(range(len(alphas)), key=lambda place: place % 10):
+        tried = replace(policy, alpha=float(alphas[place]))
+        trial = replace(run, policy=tried, max_flow_time=best * (1 + _CLOSE))
+        outcome = create_loop(trial).execute()
+        if not np.isnan(outcome.completion_times).any():
+            flow_times[place] = outcome.job_seconds
+            best = min(best, flow_times[place])
+    return flow_times
+
+
+def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:
+    """Return the values of α between which knees fall from all servers to next to none."""
+    speedups = workload.speedups.tabulate(servers)
+    jobs = len(workload)
+    all_servers, few_servers = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
+    saved_at_all, saved_at_few = (
+        workload.sizes * speedups.slope_before(n) / speedups.rate(n) ** 2
+        for n in (all_servers, few_servers)
     )
-    assert not isinstance(run, RigidRun | MixedRun)
-    return MixedRun(workload, servers, policy.name, rigid, beside, shared, run)
+    highest = float(saved_at_few[saved_at_few > 0].max())
+    lowest = float(saved_at_all.min())
+    return (lowest if lowest > 0 else highest * 1e-12), highest
 
 
-def execute_run(
-    run: Run | RigidRun | MixedRun, progress: Progress | None = None, *, tallying: bool = False
-) -> Simulation:
-    """Simulate a run, without warning about overload."""
-    if isinstance(run, MixedRun):
-        return _execute_mixed_run(run, progress, tallying)
-    if isinstance(run, RigidRun):
-        from hesrpt.simulator.backfilling import find_starts
+def _execute(run: Run, progress: Progress | None) -> Simulation:
+    from hesrpt.simulator.loop import SimulatedTimeline, create_loop
 
-        found = find_starts(run.workload, run.servers, run.discipline)
-        return record_unresized_jobs(
-            run.workload, run.servers, found.starts, found.ends, found.widths, run.discipline.name
-        )
-
-    from hesrpt.simulator.loop import SimulatedTimeline, run_loop
-
-    outcome = run_loop(run, tallying=tallying, progress=progress)
+    outcome = create_loop(run).execute(progress=progress)
     return Simulation(
         workload=run.workload,
         servers=run.servers,
@@ -247,41 +263,51 @@ def execute_run(
     )
 
 
-def _execute_mixed_run(run: MixedRun, progress: Progress | None, tallying: bool) -> Simulation:
-    """Simulate malleable jobs on the servers that rigid ones leave."""
-    from hesrpt.simulator.backfilling import RigidTimeline
-    from hesrpt.simulator.beside_rigid import (
-        CombinedTimeline,
-        Part,
-        combine_tallies,
-        find_capacity,
+def _simulate_beside_rigid(
+    workload: Workload,
+    servers: float,
+    policy: Policy,
+    estimates: FloatArray | None,
+    create: Callable[[Workload, FloatArray | None], Run],
+    progress: Progress | None,
+) -> Simulation:
+    """Simulate malleable jobs on the servers that rigid ones leave, which EASY schedules."""
+    from hesrpt.simulator.backfilling import CombinedTimeline, RigidTimeline, find_capacity
+
+    assert workload.rigid is not None
+    rigid, shared = np.flatnonzero(workload.rigid), np.flatnonzero(~workload.rigid)
+    beside = run_simulation(workload.take(rigid), servers, Easy())
+    assert isinstance(beside.timeline, RigidTimeline)
+    parts = [(rigid, beside)]
+    if len(shared) > 0:
+        run = create(workload.take(shared), None if estimates is None else estimates[shared])
+        run = replace(run, capacity=find_capacity(servers, beside.timeline))
+        parts.append((shared, _execute(run, progress)))
+    completion_times = np.empty(len(workload))
+    for jobs, part in parts:
+        completion_times[jobs] = part.completion_times
+    return Simulation(
+        workload=workload,
+        servers=servers,
+        completion_times=completion_times,
+        timeline=CombinedTimeline(len(workload), tuple((jobs, p.timeline) for jobs, p in parts)),
+        policy=policy.name,
+        whole=parts[-1][1].whole,
+        events=sum(part.events for _, part in parts),
+        job_seconds=float(np.sum(completion_times - workload.arrival_times)),
+        tally=_combine_tallies(len(workload), parts),
     )
 
-    assert isinstance(run.beside.timeline, RigidTimeline)
-    rigid = run.beside.timeline
-    completion_times = np.empty(len(run.workload))
-    completion_times[run.rigid] = run.beside.completion_times
-    parts = [Part(run.rigid, rigid, run.beside.tally)]
-    events, whole = run.beside.events, True
-    if run.malleable is not None:
-        capacity = find_capacity(run.servers, rigid.starts, rigid.completion_times, rigid.held)
-        simulation = execute_run(
-            replace(run.malleable, capacity=capacity), progress, tallying=tallying
-        )
-        completion_times[run.shared] = simulation.completion_times
-        parts.append(Part(run.shared, simulation.timeline, simulation.tally))
-        events, whole = events + simulation.events, simulation.whole
-    return Simulation(
-        workload=run.workload,
-        servers=run.servers,
-        completion_times=completion_times,
-        timeline=CombinedTimeline(len(run.workload), tuple(parts)),
-        policy=run.policy,
-        whole=whole,
-        events=events,
-        job_seconds=float(np.sum(completion_times - run.workload.arrival_times)),
-        tally=combine_tallies(len(run.workload), tuple(parts)),
-    )
+
+def _combine_tallies(jobs: int, parts: Sequence[tuple[IntArray, Simulation]]) -> Tally | None:
+    """Return one tally for all jobs, or None if a part has none."""
+    combined = Tally(np.zeros(jobs, dtype=np.int64), *np.zeros((4, jobs)))
+    for numbers, part in parts:
+        if part.tally is None:
+            return None
+        for name, values in vars(part.tally).items():
+            getattr(combined, name)[numbers] = values
+    return combined
 
 
 def record_unresized_jobs(
@@ -295,7 +321,9 @@ def record_unresized_jobs(
     """Return the schedule of jobs that hold the same servers from start to end."""
     from hesrpt.simulator.backfilling import RigidTimeline
 
-    arrivals = 0.0 if workload.arrivals is None else workload.arrivals
+    runtimes, none = ends - starts, np.zeros(len(workload))
+    asked = held if workload.requested is None else workload.requested
+    beyond = np.maximum(held - asked, 0.0) * runtimes
     return Simulation(
         workload=workload,
         servers=servers,
@@ -304,8 +332,8 @@ def record_unresized_jobs(
         policy=policy,
         whole=True,
         events=2 * len(workload),
-        job_seconds=float(np.sum(ends - arrivals)),
-        tally=tally_unresized_jobs(held, ends - starts, workload.requested),
+        job_seconds=float(np.sum(ends - workload.arrival_times)),
+        tally=Tally(none.astype(np.int64), held, held * runtimes, beyond, none),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import Moldable, RigidDiscipline, get_policy
-from hesrpt.simulator.replications import Replication, run_with_bounds
+from hesrpt.simulator.comparison import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
@@ -106,7 +106,8 @@ def replay_trace(
         chosen = get_policy(policy)
         is_rigid = isinstance(chosen, RigidDiscipline) and not isinstance(chosen, Moldable)
         served = as_rigid if is_rigid else workload
-        return Replication(served, float(machine), chosen, simulated, tallying)
+        options = {**simulated, "tallying": tallying}
+        return Replication(served, float(machine), chosen, options)
 
     replications: dict[tuple[str, ServerLimit | None], Replication] = {
         (policy, None): replicate(policy, as_malleable, tallying=True)

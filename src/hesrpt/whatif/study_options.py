@@ -43,7 +43,7 @@ class StudyOptions:
         By default all of :data:`DEFAULT_POLICIES`.
     malleable
         Which jobs are malleable, or moldable; the others stay rigid under EASY
-        (:mod:`hesrpt.simulator.beside_rigid`).
+        (:mod:`hesrpt.simulator.backfilling`).
     window
         Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime

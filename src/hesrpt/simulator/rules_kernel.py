@@ -1,0 +1,667 @@
+"""Sharing servers among jobs that differ, compiled: the rules of policies.
+
+Each function decides as the policy of its rule does (:mod:`hesrpt.policies`), up to rounding.
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1, floor, inf, log, log1p, sqrt
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled, inlined
+from hesrpt.optimal.execution_kernel import allocate
+from hesrpt.optimal.recursion_kernel import Precision, value_place
+from hesrpt.optimal.response_kernel import (
+    PREFIX_COLUMNS,
+    WEIGHT,
+    Batch,
+    ResponseSums,
+    place_job,
+)
+from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
+from hesrpt.speedups.shape_kernel import find_demand, find_knee, find_rate
+from hesrpt.speedups.shape_kernel_data import Corners, Shape, Shapes
+
+#: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
+EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
+#: What happens to servers beyond all knees, as in :data:`hesrpt.policies.sharing.Leftover`.
+IDLE, TO_SMALLEST, TO_ALL = range(3)
+# Servers up to this fraction are rounding error, as in :mod:`hesrpt.policies.sharing`.
+_ROUNDING = 1e-12
+# A list with more displaced entries than this, on average, is sorted by merging.
+_MAX_MOVES = 8
+# The search for a price ends when its bounds are this close, or the demand is this exact.
+_SAME_PRICE = 1e-14
+_EXACT = 1e-12
+_MAX_STEPS, _SECANT_STEPS = 200, 12
+_MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
+
+
+class RuleSettings(Protocol):
+    """The rule of the policy (:class:`hesrpt.policies.Rule`), and the system that it shares."""
+
+    kind: int
+    is_whole: bool
+    shares_speedup: bool  # whether all jobs have the same speedup
+    max_valued: int  # with more jobs than this, values take too long
+    exponent: float  # of the closed form
+    focus: float  # of the closed form or the price, if it is not calibrated
+    alpha: float  # of KNEE …
+    leftover: int  # … and what it does with servers beyond all knees
+    servers: float
+    max_slope: float  # of the speedup that all jobs share
+
+
+class JobFacts(NamedTuple):
+    """What rules know of each job, and what they decide."""
+
+    usable: FloatArray  # servers that speed it up
+    weight: FloatArray
+    gain: FloatArray  # p/(1 − p) of the power law closest to its speedup
+    fastest: FloatArray  # its rate on all servers
+    arrival_rank: IntArray  # its place in the order of arrivals
+    seen: FloatArray  # what remains of it, as the policy sees it
+    key: FloatArray  # by which jobs are ordered
+    held: FloatArray  # the servers that the rule decides on
+    order: IntArray  # the jobs in the system, from the first expected to end to the last
+    planned: IntArray  # the same in another order: as the planner expects it, or by knee
+
+
+class Workspace(NamedTuple):
+    """Arrays for intermediate results, with an entry for each job or each place of a list."""
+
+    keys: FloatArray
+    sums: FloatArray
+    entries: IntArray
+    scratch: IntArray
+
+
+class PriceSearch(NamedTuple):
+    """The search for the price of a server, with an entry for each place of a list of jobs."""
+
+    last: FloatArray  # the price that was found last, and Σ w p/(1 − p) of the jobs at that time
+    relative: FloatArray  # the price when the job is expected to end, relative to the price now
+    below: FloatArray  # demand at a price that is too low …
+    above: FloatArray  # … at one that is too high …
+    tried: FloatArray  # … and at the one that is tried
+    undecided: IntArray  # the places where the first two differ
+
+
+class Values(NamedTuple):
+    """The values of the jobs in the system, from the last to end to the first."""
+
+    line: FloatArray  # see :mod:`hesrpt.optimal.recursion_kernel_data`
+    listed: IntArray  # the jobs whose values the line has …
+    known: IntArray  # … and how many: one entry
+    price_by_weight: FloatArray  # of each job, when it was listed last; 0 at first
+    held: FloatArray
+    rates: FloatArray
+
+
+class Decisions(NamedTuple):
+    """All that a rule needs apart from the state of the loop."""
+
+    facts: JobFacts
+    shapes: Shapes
+    deciding: Shapes  # the same speedups, but on whole servers if only those are assigned
+    work: Workspace
+    search: PriceSearch
+    values: Values
+    precision: Precision
+    settings: Any  # an array with one record: see :class:`RuleSettings`
+
+
+@inlined
+def decide(present: IntArray, count: int, rule: Decisions, focus: float) -> None:
+    """Decide on the servers of all jobs in the system as the rule's policy does, up to rounding."""
+    facts, settings, work = rule.facts, rule.settings[0], rule.work
+    kind, servers = settings.kind, settings.servers
+    if kind == EQUAL:
+        share_equally(present, count, facts, servers)
+    elif kind == FIRST_COME:
+        serve_in_order(present, count, facts, servers)
+    elif kind in (PRICE, VALUE):
+        listed = facts.order
+        if kind == PRICE:
+            _list_by_time(present, count, rule)
+        is_priced = kind == PRICE and focus < 1.0
+        if not is_priced:
+            # As if no more jobs arrived: see hesrpt.policies.Optimal.
+            listed = facts.planned
+            _list_by_time_alone(present, count, rule)
+            is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
+            if count <= settings.max_valued or is_rising:
+                share_by_value(
+                    listed,
+                    count,
+                    facts,
+                    rule.deciding,
+                    rule.values,
+                    servers,
+                    settings.max_slope,
+                    rule.precision,
+                    is_rising,
+                )
+            else:
+                is_priced, focus = True, 1.0
+        if is_priced:
+            search, deciding = rule.search, rule.deciding
+            share_by_price(
+                listed, count, facts, deciding, search, servers, focus, settings.is_whole
+            )
+    else:
+        for place in range(count):
+            job = present[place]
+            facts.key[job] = facts.seen[job] / facts.weight[job]
+        sort_by_key(facts.order, count, facts.key, facts.arrival_rank, work.scratch)
+        if kind == SMALLEST_FIRST:
+            serve_in_order(facts.order, count, facts, servers)
+        elif kind == CLOSED_FORM:
+            exponent = settings.exponent
+            if focus != 1.0:  # see hesrpt.policies.adaptive.effective_exponent
+                exponent = focus * exponent / (1.0 - exponent + focus * exponent)
+            share_by_rank(facts.order, count, facts, servers, exponent, work.sums)
+        elif kind == KNEE:
+            share_up_to_knees(
+                facts.order,
+                count,
+                facts,
+                rule.shapes,
+                servers,
+                settings.alpha,
+                settings.leftover,
+                settings.is_whole,
+                work,
+            )
+    if settings.is_whole:
+        round_fairly(present, count, facts, servers, work)
+
+
+@compiled
+def _list_by_time(present: IntArray, count: int, rule: Decisions) -> None:
+    """List jobs by the time that they take on a share that suits them, over their weight."""
+    facts, shapes, settings = rule.facts, rule.shapes, rule.settings[0]
+    total_gain = 0.0
+    for place in range(count):
+        total_gain += facts.gain[present[place]]
+    for place in range(count):
+        job = present[place]
+        time = facts.seen[job]
+        if not settings.shares_speedup:
+            share = settings.servers * facts.gain[job] / total_gain
+            time /= find_rate(shapes.records[shapes.of_job[job]], shapes.corners, share)
+        facts.key[job] = time / facts.weight[job]
+    sort_by_key(facts.order, count, facts.key, facts.arrival_rank, rule.work.scratch)
+
+
+@compiled
+def _list_by_time_alone(present: IntArray, count: int, rule: Decisions) -> None:
+    """List jobs by the time that they take alone on all servers, over their weight."""
+    facts = rule.facts
+    for place in range(count):
+        job = present[place]
+        facts.key[job] = facts.seen[job] / facts.fastest[job] / facts.weight[job]
+    sort_by_key(facts.planned, count, facts.key, facts.arrival_rank, rule.work.scratch)
+
+
+# --- simple rules ---------------------------------------------------------------------------------
+
+
+@compiled
+def sort_by_key(
+    entries: IntArray, count: int, keys: FloatArray, ties: IntArray, scratch: IntArray
+) -> None:
+    """Sort the first ``count`` entries by their keys, and entries with equal keys by ``ties``.
+
+    A list that is nearly sorted takes a time in proportion to its length.
+    """
+    moves = _MAX_MOVES * count
+    place = 1
+    while place < count and moves >= 0:
+        entry = entries[place]
+        key, tie = keys[entry], ties[entry]
+        at = place
+        while at > 0:
+            before = entries[at - 1]
+            if keys[before] < key or (keys[before] == key and ties[before] <= tie):
+                break
+            entries[at] = before
+            at -= 1
+        entries[at] = entry
+        moves -= place - at
+        place += 1
+    if place == count or count < 2:
+        return
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, end = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for at in range(start, end):
+                takes_left = right >= end
+                if not takes_left and left < middle:
+                    first, second = entries[left], entries[right]
+                    takes_left = keys[first] < keys[second] or (
+                        keys[first] == keys[second] and ties[first] <= ties[second]
+                    )
+                if takes_left:
+                    scratch[at] = entries[left]
+                    left += 1
+                else:
+                    scratch[at] = entries[right]
+                    right += 1
+        for at in range(count):
+            entries[at] = scratch[at]
+        width *= 2
+
+
+@compiled
+def share_equally(listed: IntArray, count: int, facts: JobFacts, servers: float) -> None:
+    """Give all jobs of the list the same, and what some cannot use to the others."""
+    equal = servers / count
+    is_over = False
+    for place in range(count):
+        job = listed[place]
+        facts.held[job] = equal
+        is_over |= equal > facts.usable[job]
+    if is_over:
+        redistribute_excess(listed, count, facts)
+
+
+@compiled
+def serve_in_order(listed: IntArray, count: int, facts: JobFacts, servers: float) -> None:
+    """Give each job of the list all the servers it can use, until there are none left."""
+    used = 0.0
+    for place in range(count):
+        job = listed[place]
+        facts.held[job] = min(max(servers - used, 0.0), facts.usable[job])
+        used += facts.usable[job]
+
+
+@compiled
+def share_by_rank(
+    listed: IntArray,
+    count: int,
+    facts: JobFacts,
+    servers: float,
+    exponent: float,
+    sums: FloatArray,
+) -> None:
+    """Give jobs, listed from the first to end to the last, heSRPT's shares.
+
+    These are (W_i/W_m)^c − (W_{i−1}/W_m)^c, where W_i is the weight of the last i jobs to end: see
+    :func:`hesrpt.optimal.closed_form_batch.compute_shares`.
+    """
+    c = 1.0 / (1.0 - exponent)
+    total = 0.0
+    for place in range(count - 1, -1, -1):
+        total += facts.weight[listed[place]]
+        sums[place] = total
+    is_over = False
+    for place in range(count):
+        job = listed[place]
+        weight, up_to = facts.weight[job], sums[place]
+        own = 1.0
+        if place < count - 1:
+            part = weight / up_to
+            log_ratio = log1p(-part) if part <= 0.5 else log(sums[place + 1] / up_to)
+            own = -expm1(c * log_ratio)
+        log_part = log1p((up_to - total) / total) if up_to > total / 2 else log(up_to / total)
+        facts.held[job] = servers * (exp(c * log_part) * own)
+        is_over |= facts.held[job] > facts.usable[job]
+    if is_over:
+        redistribute_excess(listed, count, facts)
+
+
+@compiled
+def share_up_to_knees(
+    listed: IntArray,
+    count: int,
+    facts: JobFacts,
+    shapes: Shapes,
+    servers: float,
+    alpha: float,
+    leftover: int,
+    is_whole: bool,
+    work: Workspace,
+) -> None:
+    """Give jobs, listed from the smallest to the largest, their knees, the lowest knee first.
+
+    ``facts.key`` has what remains of each job. See :class:`hesrpt.policies.Knee`.
+    """
+    for place in range(count):
+        job = listed[place]
+        work.entries[job] = place  # of equal knees, the one of the smallest job comes first
+        shape = shapes.records[shapes.of_job[job]]
+        knee = find_knee(shape, shapes.corners, facts.key[job] / alpha, servers)
+        work.keys[job] = max(np.ceil(knee), 1.0) if is_whole else knee
+    sort_by_key(facts.planned, count, work.keys, work.entries, work.scratch)
+    free = servers
+    for place in range(count):
+        job = facts.planned[place]
+        facts.held[job] = min(work.keys[job], max(free, 0.0))
+        free -= work.keys[job]
+    unassigned = servers
+    for place in range(count):
+        unassigned -= facts.held[facts.planned[place]]
+    if unassigned <= _ROUNDING * servers:
+        return
+    if leftover == TO_SMALLEST:
+        facts.held[facts.planned[0]] += unassigned
+    elif leftover == TO_ALL:
+        for place in range(count):
+            facts.held[facts.planned[place]] += unassigned / count
+
+
+@compiled
+def redistribute_excess(listed: IntArray, count: int, facts: JobFacts) -> None:
+    """Give servers that some jobs cannot use to the others, in proportion to what those hold.
+
+    See :func:`hesrpt.policies.sharing.redistribute_excess`.
+    """
+    held, usable = facts.held, facts.usable
+    while True:
+        excess = growing = 0.0
+        is_over = False
+        for place in range(count):
+            job = listed[place]
+            if held[job] > usable[job]:
+                is_over = True
+                excess += held[job] - usable[job]
+                held[job] = usable[job]
+            elif held[job] < usable[job]:
+                growing += held[job]
+        if not is_over:
+            return
+        if growing <= 0.0:
+            for place in range(count):
+                job = listed[place]
+                room = usable[job] - held[job]
+                held[job] += min(max(excess, 0.0), room)
+                excess -= room
+            return
+        for place in range(count):
+            job = listed[place]
+            if held[job] < usable[job]:
+                held[job] += excess * held[job] / growing
+
+
+@compiled
+def round_fairly(
+    listed: IntArray, count: int, facts: JobFacts, servers: float, work: Workspace
+) -> None:
+    """Round all shares down, then give one server more to the jobs that lost the most.
+
+    See :func:`hesrpt.policies.sharing.round_fairly`.
+    """
+    total = rounded = 0.0
+    for place in range(count):
+        job = listed[place]
+        held = facts.held[job]
+        whole = floor(held + 1e-9)
+        total += held
+        rounded += whole
+        work.keys[job] = -np.rint((held - whole) * 1e9)
+        facts.held[job] = whole
+    missing = int(min(floor(total + 1e-9), servers) - rounded)
+    if missing > 0:
+        for place in range(count):
+            work.entries[place] = listed[place]
+        sort_by_key(work.entries, count, work.keys, facts.arrival_rank, work.scratch)
+        for place in range(min(missing, count)):
+            facts.held[work.entries[place]] += 1.0
+
+
+# --- one price for all: see :mod:`hesrpt.policies.pricing` ----------------------------------------
+#
+# The demand of a job falls as the price rises. So between a price that is too low and one that is
+# too high, only the jobs whose demands at these two differ are looked at. On whole servers, and
+# with many jobs that wait, those are soon very few.
+
+
+@compiled
+def share_by_price(
+    listed: IntArray,
+    count: int,
+    facts: JobFacts,
+    shapes: Shapes,
+    search: PriceSearch,
+    servers: float,
+    focus: float,
+    is_whole: bool,
+) -> None:
+    """Share servers among jobs listed from the first to end to the last."""
+    usable, held = facts.usable, facts.held
+    total_usable = wanted = 0.0
+    for place in range(count):
+        job = listed[place]
+        total_usable += usable[job]
+        wanted += facts.weight[job] * facts.gain[job]
+    if total_usable <= servers:
+        for place in range(count):
+            held[listed[place]] = usable[listed[place]]
+        return
+    _expect_prices(listed, count, facts, search, focus)
+    guess = wanted / servers
+    if search.last[0] > 0.0:
+        guess = search.last[0] * wanted / search.last[1]
+    price = _find_price(listed, count, facts, shapes, search, servers, guess, is_whole)
+    search.last[0], search.last[1] = price, wanted
+
+
+@inlined
+def _expect_prices(
+    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, focus: float
+) -> None:
+    """Find the price when each job ends, relative to the price now."""
+    before = 0.0
+    for place in range(count - 1, -1, -1):
+        weight = facts.weight[listed[place]]
+        search.relative[place] = before + weight / 2.0
+        before += weight
+    for place in range(count):
+        part = search.relative[place] / before
+        search.relative[place] = part if focus == 1.0 else part**focus
+
+
+@inlined
+def _find_demand_at(
+    shape: Shape,
+    corners: Corners,
+    price: float,
+    expected: float,
+    weight: float,
+    gain: float,
+    fewest: float,
+    usable: float,
+) -> float:
+    """Return the servers that a job demands; it is expected to end at another price."""
+    best = min(max(weight * gain / expected, fewest), usable)
+    value = (weight + expected * best) / find_rate(shape, corners, best)
+    return find_demand(shape, corners, price / value)
+
+
+@inlined
+def _find_price(
+    listed: IntArray,
+    count: int,
+    facts: JobFacts,
+    shapes: Shapes,
+    search: PriceSearch,
+    servers: float,
+    price: float,
+    is_whole: bool,
+) -> float:
+    """Find the price at which jobs demand all servers, and share at that price.
+
+    Return the price, or 0 if jobs demand too much at any price, or too little.
+    """
+    records, of_job, corners = shapes.records, shapes.of_job, shapes.corners
+    below, above, tried, undecided = search.below, search.above, search.tried, search.undecided
+    for place in range(count):
+        undecided[place] = place
+        below[place], above[place] = facts.usable[listed[place]], 0.0
+    left, fixed = count, 0.0
+    low, high, most, fewest_total = 0.0, inf, inf, 0.0
+    last_price = last_total = 0.0
+    # While all prices were too low, or too high, the next one differs by at least and at most this.
+    least, reach = 1.0 + 1e-12, 4.0
+    for step in range(_MAX_STEPS):
+        total = fixed
+        for at in range(left):
+            place = undecided[at]
+            job = listed[place]
+            usable = facts.usable[job]
+            fewest = min(usable, 1.0) if is_whole else 0.0
+            tried[place] = _find_demand_at(
+                records[of_job[job]],
+                corners,
+                price,
+                price * search.relative[place],
+                facts.weight[job],
+                facts.gain[job],
+                fewest,
+                usable,
+            )
+            total += tried[place]
+        is_over = total > servers
+        if abs(total - servers) <= _EXACT * servers or (not is_over and price <= _MIN_PRICE):
+            for at in range(left):
+                below[undecided[at]] = above[undecided[at]] = tried[undecided[at]]
+            scale = min(1.0, servers / total) if total > 0.0 else 1.0
+            for place in range(count):
+                facts.held[listed[place]] = above[place] * scale
+            return price if low > 0.0 or price > _MIN_PRICE else 0.0
+        if is_over and price >= _MAX_PRICE:
+            for at in range(left):
+                above[undecided[at]] = tried[undecided[at]]
+            break
+        if is_over:
+            low, most = price, total
+        else:
+            high, fewest_total = price, total
+        staying = 0
+        for at in range(left):
+            place = undecided[at]
+            if is_over:
+                below[place] = tried[place]
+            else:
+                above[place] = tried[place]
+            # Before there is a price on the other side, the demand there is 0 or all that helps.
+            if below[place] == above[place]:
+                fixed += below[place]
+            else:
+                undecided[staying] = place
+                staying += 1
+        left = staying
+        if high < inf and high - low <= _SAME_PRICE * high:
+            break
+        # --- the next price ---------------------------------------------------------------------
+        step_price = price * min(max(total / servers, 0.25), 4.0)  # demand is nearly 1/λ
+        if step < _SECANT_STEPS and 0.0 < total != last_total > 0.0:
+            slope = log(last_price / price) / log(last_total / total)
+            step_price = price * exp(min(max(slope * log(servers / total), -50.0), 50.0))
+        last_price, last_total = price, total
+        if low == 0.0:
+            price = max(min(max(step_price, price / reach), price / least), _MIN_PRICE)
+        elif high == inf:
+            price = min(max(min(step_price, price * reach), price * least), _MAX_PRICE)
+        elif low < step_price < high and step < _SECANT_STEPS:
+            price = step_price
+        else:
+            price = sqrt(low / high) * high
+            if step % 3 != 2 and 0.0 < fewest_total < most:
+                part = log(most / servers) / log(most / fewest_total)
+                price = exp(log(low) + min(max(part, 0.01), 0.99) * log(high / low))
+            if not low < price < high:
+                price = 0.5 * (low + high)
+        least = 1.0 + 2.0 * (least - 1.0)
+        if step > 8:
+            reach = least = min(reach * reach, 1e40)
+    _serve_first_to_end(listed, count, facts, search, servers)
+    return price if high < inf else 0.0
+
+
+@inlined
+def _serve_first_to_end(
+    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, servers: float
+) -> None:
+    """Give jobs what they demand at the higher price, and the rest to those that end first.
+
+    If they demand more than there is even at the higher price, those that end last get fewer.
+    """
+    sure = 0.0
+    for place in range(count):
+        sure += search.above[place]
+    is_over = sure > servers
+    rest = servers if is_over else servers - sure
+    for place in range(count):
+        base = 0.0 if is_over else search.above[place]
+        room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
+        extra = min(max(rest, 0.0), room)
+        facts.held[listed[place]] = base + extra
+        rest -= room
+
+
+# --- the planner's values: see :mod:`hesrpt.policies.optimal` -------------------------------------
+#
+# The value of a job depends only on jobs that end later, so the values of jobs before the first
+# change in the list are kept from event to event.
+
+
+@compiled
+def has_rising_weights(listed: IntArray, count: int, facts: JobFacts) -> bool:
+    """Whether no job weighs more than one before it; the first to end is listed first."""
+    for place in range(1, count):
+        if facts.weight[listed[place]] > facts.weight[listed[place - 1]]:
+            return False
+    return True
+
+
+@inlined
+def share_by_value(
+    listed: IntArray,
+    count: int,
+    facts: JobFacts,
+    shapes: Shapes,
+    values: Values,
+    servers: float,
+    max_slope: float,
+    precision: Precision,
+    is_rising: bool,
+) -> None:
+    """Share servers among jobs listed from the first to end to the last."""
+    batch = Batch(
+        shapes.records,
+        shapes.corners,
+        shapes.of_job,
+        facts.weight[:0],
+        facts.weight,
+        servers,
+        is_rising,
+        max_slope if is_rising else inf,
+    )
+    known = 0
+    while known < min(count, values.known[0]):
+        if values.listed[known] != listed[count - 1 - known]:
+            break
+        known += 1
+    none = np.empty(0, np.int64)
+    no_sums = ResponseSums(np.empty(0), none, none, np.empty((0, PREFIX_COLUMNS)))
+    for place in range(known, count):
+        job = listed[count - 1 - place]
+        values.listed[place] = job
+        place_job(batch, values.line, place, job)
+        # Prices are nearly in proportion to the weight of the jobs present.
+        before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
+        guess = values.price_by_weight[job] * (before + facts.weight[job])
+        value_place(batch, values.line, values.listed, place, guess, precision, no_sums)
+        found = values.line[place]
+        values.price_by_weight[job] = found[PRICE_COLUMN] / found[WEIGHT]
+    values.known[0] = count
+    start = allocate(batch, values.line, values.listed, count, values.held, values.rates)
+    for place in range(count):
+        facts.held[values.listed[place]] = values.held[place] if place >= start else 0.0
