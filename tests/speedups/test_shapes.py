@@ -13,6 +13,9 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.speedups import Custom, Speedup, SpeedupVector
 from hesrpt.speedups.shape_kernel import (
+    TABLE,
+    Corners,
+    Shape,
     find_both_demands,
     find_cheapest,
     find_demand,
@@ -22,7 +25,6 @@ from hesrpt.speedups.shape_kernel import (
     find_slope,
     find_slope_before,
 )
-from hesrpt.speedups.shape_kernel_data import TABLE, Corners, Shape
 
 
 @compiled

@@ -40,8 +40,7 @@ from hesrpt.simulator.sharing_kernel import (
     sort_by_key,
 )
 from hesrpt.simulator.valuing_kernel import Values, has_rising_weights, share_by_value
-from hesrpt.speedups.shape_kernel import find_rate
-from hesrpt.speedups.shape_kernel_data import POWER, Shapes
+from hesrpt.speedups.shape_kernel import POWER, Shapes, find_rate
 
 # Why the loop has returned.
 DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, PHASES_FULL, TOO_MANY_SERVERS = range(8)

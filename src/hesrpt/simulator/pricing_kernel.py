@@ -13,8 +13,7 @@ from typing import NamedTuple
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.simulator.sharing_kernel import JobFacts
-from hesrpt.speedups.shape_kernel import find_demand, find_rate
-from hesrpt.speedups.shape_kernel_data import Corners, Shape, Shapes
+from hesrpt.speedups.shape_kernel import Corners, Shape, Shapes, find_demand, find_rate
 
 # The search for a price ends when its bounds are this close, or the demand is this exact.
 _SAME_PRICE = 1e-14

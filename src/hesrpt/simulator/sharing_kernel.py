@@ -12,8 +12,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import find_knee
-from hesrpt.speedups.shape_kernel_data import Shapes
+from hesrpt.speedups.shape_kernel import Shapes, find_knee
 
 #: What happens to servers beyond all knees, as in :data:`hesrpt.policies.sharing.Leftover`.
 IDLE, TO_SMALLEST, TO_ALL = range(3)
@@ -129,7 +128,7 @@ def share_by_rank(
     """Give jobs, listed from the first to end to the last, heSRPT's shares.
 
     These are (W_i/W_m)^c − (W_{i−1}/W_m)^c, where W_i is the weight of the last i jobs to end: see
-    :func:`hesrpt.optimal.closed_form_batch.compute_shares`.
+    :func:`hesrpt.optimal.closed_form.compute_shares`.
     """
     c = 1.0 / (1.0 - exponent)
     total = 0.0

@@ -24,13 +24,13 @@ from hesrpt.optimal.response_kernel import (
     place_job,
 )
 from hesrpt.simulator.sharing_kernel import JobFacts
-from hesrpt.speedups.shape_kernel_data import Shapes
+from hesrpt.speedups.shape_kernel import Shapes
 
 
 class Values(NamedTuple):
     """The values of the jobs in the system, from the last to end to the first."""
 
-    line: FloatArray  # see :mod:`hesrpt.optimal.recursion_kernel_data`
+    line: FloatArray  # see :mod:`hesrpt.optimal.response_kernel`
     listed: IntArray  # the jobs whose values the line has …
     known: IntArray  # … and how many: one entry
     price_by_weight: FloatArray  # of each job, when it was listed last; 0 at first

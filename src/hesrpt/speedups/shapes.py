@@ -16,7 +16,7 @@ from hesrpt.speedups.custom import Custom
 from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import PiecewiseLinear, concave_hull
-from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners, Shape
+from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Corners, Shape
 from hesrpt.speedups.speedup import Speedup
 
 _NO_CORNERS: FloatArray = np.empty(0)

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.shape_kernel_data import Corners, Shapes
 
 if TYPE_CHECKING:
     from hesrpt.speedups.limits import Limited, TimeShared
+    from hesrpt.speedups.shape_kernel import Corners, Shapes
 
 
 class Elementwise(ABC):
@@ -318,6 +318,8 @@ class SpeedupVector(Elementwise):
 
         If ``tabulated``, formulas on few whole servers become tables, which are faster.
         """
+        from hesrpt.speedups.shape_kernel import Shapes  # which imports numba: that takes long
+
         records, corners = self._distinct.shapes(servers, tabulated)
         of_job = np.zeros(self._jobs, dtype=np.int64) if self._which is None else self._which
         return Shapes(records, corners, of_job)
