@@ -14,8 +14,7 @@ from hesrpt.errors import (
     PolicyError,
     StateError,
 )
-from hesrpt.optimal.bound_verification import verify_bound
-from hesrpt.optimal.bounds import LowerBound, lower_bound
+from hesrpt.optimal.bounds import LowerBound, lower_bound, verify_bound
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.readers import read_jobs, read_speedup

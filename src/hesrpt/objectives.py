@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, TypeGuard, cast, get_args
 
 import numpy as np
 
@@ -36,6 +36,11 @@ def check_objective(objective: object) -> Objective:
 def check_flow_objective(objective: object) -> FlowObjective:
     """Return ``objective``, or raise an error if policies have no such objective."""
     return cast(FlowObjective, check_choice("objective", objective, get_args(FlowObjective)))
+
+
+def is_flow_objective(objective: Objective) -> TypeGuard[FlowObjective]:
+    """Return whether an objective is a weighted sum of flow times, and not the makespan."""
+    return objective in get_args(FlowObjective)
 
 
 def needs_weights(objective: Objective) -> bool:
@@ -85,7 +90,7 @@ def total_cost(
     >>> total_cost("slowdown", np.array([2.0, 4.0]), np.array([1.0, 4.0]), None)
     3.0
     """
-    if objective == "makespan":
+    if not is_flow_objective(objective):
         return float(flow_times.max())
     each = flow_time_weights(objective, sizes, weights)
     return float(flow_times.sum() if each is None else each @ flow_times)

@@ -89,26 +89,18 @@ class Workload:
         if len(self.sizes) == 0:
             raise InputError("must have at least one entry, got an empty list", argument="sizes")
         set_frozen("speedups", _create_speedups(speedup, len(self)))
-        set_frozen(
-            "arrivals",
-            None if arrivals is None else check_non_negative_vector("arrivals", arrivals),
-        )
-        set_frozen(
-            "weights", None if weights is None else check_positive_vector("weights", weights)
-        )
+        for name, given, check in (
+            ("arrivals", arrivals, check_non_negative_vector),
+            ("weights", weights, check_positive_vector),
+            ("requested", requested, check_positive_vector),
+            ("estimates", estimates, check_positive_vector),
+        ):
+            set_frozen(name, None if given is None else check(name, given))
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InputError(
                 f"must be a list with one name per job, got {names!r}", argument="names"
             )
         set_frozen("given_names", None if names is None else tuple(str(name) for name in names))
-        set_frozen(
-            "requested",
-            None if requested is None else check_positive_vector("requested", requested),
-        )
-        set_frozen(
-            "estimates",
-            None if estimates is None else check_positive_vector("estimates", estimates),
-        )
         set_frozen("rigid", None if rigid is None else _check_rigid(rigid, self.requested))
         if self.rigid is not None:
             check_same_length("rigid", self.rigid.tolist(), len(self))

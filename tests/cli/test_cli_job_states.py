@@ -191,7 +191,7 @@ def test_status_is_the_same_by_directory_and_by_url(
     queue: ServedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with suppress(AssertionError):  # what is planned may be a second old: see what differs
-        wait_until(lambda: operator.eq(*read_both(queue, monkeypatch)), 10)
+        wait_until(lambda: operator.eq(*read_both(queue, monkeypatch)), 60)
     by_url, by_directory = read_both(queue, monkeypatch)
     for job, same in zip(by_url["jobs"], by_directory["jobs"], strict=True):
         assert job == same

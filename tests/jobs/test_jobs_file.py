@@ -6,10 +6,11 @@ import gzip
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.shell import assert_refused, call
 
-from hesrpt import InputError
+from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file, read_jobs_file
 
@@ -221,3 +222,24 @@ def test_job_specs_survive_json(tmp_path: Path) -> None:
     assert [job.kind for job in jobs] == ["c", "b"]
     for job in jobs:
         assert JobSpec.from_json(job.to_json()) == job
+
+
+@pytest.mark.parametrize(
+    "speedup",
+    [
+        PowerLaw(0.5),
+        Amdahl(0.9),
+        Measured([1, 2, 4], [1, 1.8, 3]),
+        Amdahl(0.9).time_shared().limited(4),
+        Amdahl(0.7).on_whole_servers(),
+    ],
+)
+def test_json_keeps_speedups_with_parameters(speedup: Speedup) -> None:
+    spec = JobSpec(name="a", items=1, speedup=speedup)
+    assert JobSpec.from_json(spec.to_json()) == spec
+
+
+def test_json_leaves_out_functions() -> None:
+    for function in (Custom(np.log1p), Custom(np.log1p).limited(2)):
+        spec = JobSpec(name="a", items=1, speedup=function)
+        assert JobSpec.from_json(spec.to_json()).speedup is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from hesrpt.optimal.closed_form_batch import sort_by_size
+from hesrpt.optimal.closed_form import sort_by_size
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60))

@@ -13,7 +13,7 @@ from hesrpt import (
     PowerLaw,
     Speedup,
 )
-from hesrpt.optimal.earnings import bound_earnings
+from hesrpt.optimal.certificate import bound_earnings
 from hesrpt.speedups import SpeedupVector
 
 

@@ -13,16 +13,16 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.speedups import Custom, Speedup, SpeedupVector
 from hesrpt.speedups.shape_kernel import (
+    TABLE,
+    Corners,
+    Shape,
     find_both_demands,
     find_cheapest,
     find_demand,
     find_gain,
-    find_inverse,
     find_rate,
-    find_slope,
     find_slope_before,
 )
-from hesrpt.speedups.shape_kernel_data import TABLE, Corners, Shape
 
 
 @compiled
@@ -32,29 +32,26 @@ def evaluate(
     of_job: IntArray,
     servers: FloatArray,
     prices: FloatArray,
-    rates: FloatArray,
     result: FloatArray,
 ) -> None:
     """Evaluate all compiled functions of each job."""
     for job in range(len(servers)):
         shape = shapes[of_job[job]]
         result[0, job] = find_rate(shape, corners, servers[job])
-        result[1, job] = find_slope(shape, corners, servers[job])
-        result[2, job] = find_slope_before(shape, corners, servers[job])
-        result[3, job] = find_gain(shape, corners, np.floor(servers[job]))
-        result[4, job] = find_demand(shape, corners, prices[job])
-        result[5, job] = find_inverse(shape, corners, rates[job])
+        result[1, job] = find_slope_before(shape, corners, servers[job])
+        result[2, job] = find_gain(shape, corners, np.floor(servers[job]))
+        result[3, job] = find_demand(shape, corners, prices[job])
         demands = find_both_demands(shape, corners, prices[job], np.log(prices[job]))
-        result[6, job], result[7, job], result[8, job], result[9, job] = demands
-        result[10, job], result[11, job], _ = find_cheapest(shape, corners, 1.0, prices[job])
+        result[4, job], result[5, job], result[6, job], result[7, job] = demands
+        result[8, job], result[9, job], _ = find_cheapest(shape, corners, 1.0, prices[job])
 
 
 def evaluate_all(
-    speedup: Speedup, limit: float, servers: FloatArray, prices: FloatArray, rates: FloatArray
+    speedup: Speedup, limit: float, servers: FloatArray, prices: FloatArray
 ) -> FloatArray:
     speedups = SpeedupVector.repeat(speedup, len(servers))
-    result = np.empty((12, len(servers)))
-    evaluate(*speedups.shapes(limit), servers, prices, rates, result)
+    result = np.empty((10, len(servers)))
+    evaluate(*speedups.shapes(limit), servers, prices, result)
     return result
 
 
@@ -90,22 +87,15 @@ def test_compiled_speedups_are_those_of_python(drawn: tuple[Speedup, float], see
     rng = np.random.default_rng(seed)
     servers = np.append(rng.uniform(0, most, 20), [0.0, most, min(1.0, most)])
     prices = np.exp(rng.uniform(np.log(1e-3), np.log(3.0), 23))
-    rates = np.append(speedup.rate(rng.uniform(0, most, 22)), float(speedup(most)) * 1.01)
-    found = evaluate_all(speedup, most, servers, prices, rates)
+    found = evaluate_all(speedup, most, servers, prices)
     is_inside = servers < most
     whole = np.floor(servers)
     has_next = whole + 1 <= most
     assert_allclose(found[0], speedup.rate(servers), rtol=1e-13)
-    assert_allclose(found[1, is_inside], speedup.slope(servers[is_inside]), rtol=1e-12)
     # On the last piece of a table, Python may look beyond the end.
-    assert_allclose(found[2, is_inside], speedup.slope_before(servers[is_inside]), rtol=1e-12)
-    assert_allclose(found[3, has_next], speedup.gain(whole[has_next]), rtol=1e-9, atol=1e-15)
-    assert_allclose(found[4], speedup.demand(prices, most), rtol=1e-9)
-    inverse = speedup.inverse(rates, most)
-    is_reached = inverse <= most
-    assert_allclose(found[5, is_reached], inverse[is_reached], rtol=1e-9)
-    assert np.isinf(found[5, -1])
-    assert_allclose(speedup.rate(found[5, :-1]), rates[:-1], rtol=1e-12)
+    assert_allclose(found[1, is_inside], speedup.slope_before(servers[is_inside]), rtol=1e-12)
+    assert_allclose(found[2, has_next], speedup.gain(whole[has_next]), rtol=1e-9, atol=1e-15)
+    assert_allclose(found[3], speedup.demand(prices, most), rtol=1e-9)
 
 
 @given(speedups_on_servers(), st.integers(0, 2**32))
@@ -116,18 +106,18 @@ def test_demand_maximises_the_profit(drawn: tuple[Speedup, float], seed: int) ->
     if isinstance(speedup, Measured):
         slopes = speedup.slopes
         prices[: len(slopes)] = slopes  # where the demand jumps
-    found = evaluate_all(speedup, most, np.zeros(20), prices, np.zeros(20))
+    found = evaluate_all(speedup, most, np.zeros(20), prices)
     trials = np.linspace(0, most, 1001)
     trial_rates = speedup.rate(trials)
     profit = (trial_rates - np.multiply.outer(prices, trials)).max(axis=1)
-    for demand, rate in ((found[4], speedup.rate(found[4])), found[[6, 8]], found[[7, 9]]):
+    for demand, rate in ((found[3], speedup.rate(found[3])), found[[4, 6]], found[[5, 7]]):
         assert np.all(rate - prices * demand >= profit - 1e-9)
         assert_allclose(rate, speedup.rate(demand), rtol=1e-9)
-    assert np.all(found[6] <= found[4] * (1 + 1e-9))
-    assert np.all(found[4] <= found[7] * (1 + 1e-9))
+    assert np.all(found[4] <= found[3] * (1 + 1e-9))
+    assert np.all(found[3] <= found[5] * (1 + 1e-9))
     cost = (1 + np.multiply.outer(prices, trials[1:])) / trial_rates[1:]
-    assert np.all(found[10] <= cost.min(axis=1) * (1 + 1e-9))
-    assert_allclose(found[10], (1 + prices * found[11]) / speedup.rate(found[11]), rtol=1e-9)
+    assert np.all(found[8] <= cost.min(axis=1) * (1 + 1e-9))
+    assert_allclose(found[8], (1 + prices * found[9]) / speedup.rate(found[9]), rtol=1e-9)
 
 
 def test_functions_become_tables() -> None:
@@ -139,15 +129,14 @@ def test_functions_become_tables() -> None:
         shapes = SpeedupVector.create([speedup]).shapes(100.0)
         assert shapes.records["family"][0] == TABLE
         at = np.geomspace(0.01, 99.0, 50)
-        found = evaluate_all(speedup, 100.0, at, 1 / (1 + at), np.log1p(at))
+        found = evaluate_all(speedup, 100.0, at, 1 / (1 + at))
         assert_allclose(found[0], np.log1p(at), rtol=1e-8)
-        assert_allclose(found[4], at, rtol=1e-3)
-        assert_allclose(found[5], at, rtol=1e-7)
+        assert_allclose(found[3], at, rtol=1e-3)
 
 
 @pytest.mark.parametrize("servers", [7.0, 1e9])
 def test_whole_servers_need_no_table(servers: float) -> None:
     speedup = PowerLaw(0.5).limited(1e8).on_whole_servers()
-    found = evaluate_all(speedup, servers, np.zeros(1), np.array([1e-3]), np.zeros(1))
-    assert found[4] == min(servers, 250_000)
+    found = evaluate_all(speedup, servers, np.zeros(1), np.array([1e-3]))
+    assert found[3] == min(servers, 250_000)
     assert len(SpeedupVector.repeat(speedup, 1).shapes(servers).corners.at) == 0

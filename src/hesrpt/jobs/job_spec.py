@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.failures import OnError, describe_item
 from hesrpt.jobs.text import describe_value, escape_undecodable
-from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.speedups import Speedup, speedup_from_json, speedup_to_json
 from hesrpt.units import format_count
 
 #: How a running command adapts when its number of servers changes.
@@ -223,10 +223,9 @@ class JobSpec:
         return describe_item(item, describe_value(items[item]) if items else "")
 
     def to_json(self) -> str:
-        """Return the spec as JSON, without a speedup that is not a power law."""
-        p = self.speedup.p if isinstance(self.speedup, PowerLaw) else None
+        """Return the spec as JSON, without a speedup that is a plain function."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values["speedup"] = p
+        values["speedup"] = None if self.speedup is None else speedup_to_json(self.speedup)
         values["prior"] = vars(self.prior)
         values["command"] = None if self.command is None else vars(self.command)
         values["resources"] = dict(self.resources)
@@ -237,8 +236,7 @@ class JobSpec:
     def from_json(cls, text: str) -> JobSpec:
         """Return the spec that :meth:`to_json` wrote."""
         values = json.loads(text)
-        if values["speedup"] is not None:
-            values["speedup"] = PowerLaw(values["speedup"])
+        values["speedup"] = speedup_from_json(values["speedup"])
         values["prior"] = Prior(**values["prior"])
         if (command := values["command"]) is not None:
             for key in ("command", "items", "shell"):

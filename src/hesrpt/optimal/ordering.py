@@ -20,7 +20,7 @@ from operator import itemgetter
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
-from hesrpt.optimal.closed_form_batch import solve_batch
+from hesrpt.optimal.closed_form import solve_batch
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.ordering_kernel import exchange_neighbours, find_ends, move_jobs
 from hesrpt.optimal.price_search import PricedJobs, merge_phases

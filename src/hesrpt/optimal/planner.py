@@ -17,11 +17,12 @@ from hesrpt.objectives import (
     check_weights,
     favours_small_jobs,
     flow_time_weights,
+    is_flow_objective,
     total_cost,
     weight_of_each_job,
 )
 from hesrpt.optimal.certificate import Certificate
-from hesrpt.optimal.closed_form_batch import ClosedFormTimeline, solve_batch, sort_by_size
+from hesrpt.optimal.closed_form import ClosedFormTimeline, solve_batch, sort_by_size
 from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimise_makespan
 from hesrpt.optimal.recursion import compute_job_values
 from hesrpt.schedule import Schedule, Timeline
@@ -59,7 +60,7 @@ class Plan(Schedule):
     @cached_property
     def any_order_bound(self) -> LowerBound | None:
         """A bound on the cost of all schedules; None if the job values already give one."""
-        if self.objective == "makespan" or self.certificate.holds_for_all_orders:
+        if not is_flow_objective(self.objective) or self.certificate.holds_for_all_orders:
             return None
         from hesrpt.optimal.bounds import bound_all_orders  # which imports this module
 
@@ -124,7 +125,7 @@ def plan(
     speedups = speedups.on_whole_servers() if whole else speedups
     # An overflow makes the cost infinite or undefined, which is checked below.
     with np.errstate(over="ignore", invalid="ignore"):
-        if objective == "makespan":
+        if not is_flow_objective(objective):
             if order is not None:
                 raise InputError("order has no meaning for the makespan: all jobs end at once")
             solution = _solve_makespan(workload, speedups, servers, whole)

@@ -24,8 +24,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import find_both_demands, find_cheapest
-from hesrpt.speedups.shape_kernel_data import Corners, Shape
+from hesrpt.speedups.shape_kernel import Corners, Shape, find_both_demands, find_cheapest
 
 #: The most local minima that are kept for a job.
 MAX_MINIMA = 12

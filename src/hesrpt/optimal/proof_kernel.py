@@ -1,6 +1,6 @@
 """What a job costs at least if servers have a price, proven with rates alone; compiled.
 
-See :mod:`hesrpt.optimal.bound_verification`, and :mod:`hesrpt.optimal.earnings` for certificates.
+See :mod:`hesrpt.optimal.bounds`, and :mod:`hesrpt.optimal.certificate` for certificates.
 Nothing here uses the planner or the search for prices. The demand and the cheapest cost of work
 that a speedup computes only suggest where to look.
 """
@@ -14,12 +14,14 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.speedups.shape_kernel import (
+    TABLE,
+    Corners,
+    Shape,
     find_both_demands,
     find_cheapest,
     find_demand,
     find_rate,
 )
-from hesrpt.speedups.shape_kernel_data import TABLE, Corners, Shape
 
 # The relative rounding error of a product or a sum of two numbers.
 _ROUNDING = 2.3e-16

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.closed_form_batch import log_ratio_before, own_share
+from hesrpt.optimal.closed_form import log_ratio_before, own_share
 from hesrpt.speedups import PowerLaw, SpeedupVector
-from hesrpt.speedups.shape_kernel_data import AMDAHL
 
 if TYPE_CHECKING:
     from hesrpt.optimal.response_kernel import Batch
@@ -135,6 +134,8 @@ def compute_job_values(
 
 def can_be_summed(batch: Batch) -> bool:
     """Whether jobs can be evaluated together, from prefix sums of their values, and are many."""
+    from hesrpt.speedups.shape_kernel import AMDAHL
+
     shape = batch.shapes[0]
     is_smooth = shape["family"] == AMDAHL and not shape["is_whole"] and shape["low"] == 0
     can_be_exact = batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL

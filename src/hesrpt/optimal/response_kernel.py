@@ -30,8 +30,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import find_demand, find_rate
-from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners
+from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Corners, find_demand, find_rate
 
 #: The columns of a line, which has a row for each place in an order: the value and the price of the
 #: recursion, the total weight up to this place, and what is needed to evaluate the speedup.

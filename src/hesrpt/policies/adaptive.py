@@ -10,7 +10,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
-from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
+from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.equi import Equi

@@ -9,7 +9,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
-from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
+from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import (
     RankedPolicy,

@@ -20,7 +20,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective
-from hesrpt.optimal.closed_form_batch import own_share, power_of_ratio
+from hesrpt.optimal.closed_form import own_share, power_of_ratio
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.sharing import Leftover
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector

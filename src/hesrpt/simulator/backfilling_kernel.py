@@ -13,8 +13,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import find_rate
-from hesrpt.speedups.shape_kernel_data import Corners
+from hesrpt.speedups.shape_kernel import Corners, find_rate
 
 
 class QueuedJobs(NamedTuple):

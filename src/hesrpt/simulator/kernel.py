@@ -28,8 +28,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.simulator.rules_kernel import Decisions, JobFacts, decide, sort_by_key
-from hesrpt.speedups.shape_kernel import find_rate
-from hesrpt.speedups.shape_kernel_data import POWER, Shapes
+from hesrpt.speedups.shape_kernel import POWER, Shapes, find_rate
 
 # Why the loop has returned.
 DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, TOO_MANY_SERVERS = range(7)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import create_record
-from hesrpt.optimal.closed_form_batch import sort_by_size
+from hesrpt.optimal.closed_form import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Calibration, RankedPolicy, as_ranked
 from hesrpt.policies.calibration_kernel import LEVELS, Sums, weigh_size

@@ -22,8 +22,7 @@ from hesrpt.optimal.response_kernel import (
     place_job,
 )
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
-from hesrpt.speedups.shape_kernel import find_demand, find_knee, find_rate
-from hesrpt.speedups.shape_kernel_data import Corners, Shape, Shapes
+from hesrpt.speedups.shape_kernel import Corners, Shape, Shapes, find_demand, find_knee, find_rate
 
 #: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
 EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
@@ -93,7 +92,7 @@ class PriceSearch(NamedTuple):
 class Values(NamedTuple):
     """The values of the jobs in the system, from the last to end to the first."""
 
-    line: FloatArray  # see :mod:`hesrpt.optimal.recursion_kernel_data`
+    line: FloatArray  # see :mod:`hesrpt.optimal.response_kernel`
     listed: IntArray  # the jobs whose values the line has …
     known: IntArray  # … and how many: one entry
     price_by_weight: FloatArray  # of each job, when it was listed last; 0 at first
@@ -293,7 +292,7 @@ def share_by_rank(
     """Give jobs, listed from the first to end to the last, heSRPT's shares.
 
     These are (W_i/W_m)^c − (W_{i−1}/W_m)^c, where W_i is the weight of the last i jobs to end: see
-    :func:`hesrpt.optimal.closed_form_batch.compute_shares`.
+    :func:`hesrpt.optimal.closed_form.compute_shares`.
     """
     c = 1.0 / (1.0 - exponent)
     total = 0.0

@@ -6,7 +6,7 @@ second). This package contains families of speedups, their limits and their fits
 about workloads and schedules.
 """
 
-from hesrpt.speedups.custom import Custom, as_speedup
+from hesrpt.speedups.custom import Custom, as_speedup, speedup_from_json, speedup_to_json
 from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.fitting import fit_amdahl, fit_power_law
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
@@ -26,4 +26,6 @@ __all__ = [
     "as_speedup",
     "fit_amdahl",
     "fit_power_law",
+    "speedup_from_json",
+    "speedup_to_json",
 ]

@@ -1,16 +1,22 @@
-"""Speedups from plain functions: slope, demand and inverse are found numerically."""
+"""Speedups from plain functions and from JSON.
+
+Slope, demand and inverse of a plain function are found numerically.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.measured import Tabulated
+from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
+from hesrpt.speedups.measured import Measured, Tabulated
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.units import format_count
 
@@ -165,3 +171,40 @@ def as_speedup(value: object) -> Speedup:
     raise InputError(
         f"a speedup must be PowerLaw, Amdahl, Measured or a concave function, got {value!r}{hint}"
     )
+
+
+# The families whose parameters are numbers, lists of numbers or other speedups.
+_FAMILIES: dict[str, type[Speedup]] = {
+    family.__name__: family
+    for family in (PowerLaw, Amdahl, Measured, Limited, TimeShared, WholeServers)
+}
+
+
+def speedup_to_json(speedup: Speedup) -> Any:
+    """Return the p of a power law, a family with its parameters, or None for a function.
+
+    >>> speedup_to_json(Amdahl(0.9).limited(4))
+    {'family': 'Limited', 'base': {'family': 'Amdahl', 'parallel_fraction': 0.9}, 'limit': 4.0}
+    """
+    if type(speedup) is PowerLaw:
+        return speedup.p
+    family = _FAMILIES.get(type(speedup).__name__)
+    if family is None or type(speedup) is not family:
+        return None
+    names = [field.name for field in fields(speedup) if field.compare]  # type: ignore[arg-type]
+    values = {name: getattr(speedup, name) for name in names}
+    if isinstance(base := values.get("base"), Speedup):
+        values["base"] = speedup_to_json(base)
+        if values["base"] is None:
+            return None
+    return {"family": family.__name__, **values}
+
+
+def speedup_from_json(value: Any) -> Speedup | None:
+    """Return the speedup that :func:`speedup_to_json` described."""
+    if not isinstance(value, dict):
+        return None if value is None else PowerLaw(value)
+    values = {name: each for name, each in value.items() if name != "family"}
+    if "base" in values:
+        values["base"] = speedup_from_json(values["base"])
+    return _FAMILIES[value["family"]](**values)

@@ -6,14 +6,14 @@ Each formula is written once, for a parameter that is a number (the speedup of o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.speedup import Elementwise, Speedup
+from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_number, shorten
 
 #: Below this R², a fit is bad: it explains less than half of the variation of the points.
@@ -58,10 +58,27 @@ class Fitted:
         return None if self.fit is None else self.fit.standard_error
 
 
-class PowerLawFormula(Elementwise):
-    """s(k) = k^p, for one p or an array with one p for each entry."""
+@dataclass(frozen=True)
+class PowerLaw(Fitted, Speedup):
+    """s(k) = k^p with 0 < p < 1, the speedup of the paper.
 
-    p: float | FloatArray
+    >>> PowerLaw(0.5)([1, 4, 9])
+    array([1., 2., 3.])
+    """
+
+    parameters: ClassVar = ("p",)
+
+    p: float
+    fit: Fit | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "p", check_number("p", self.p))
+        if not 0 < self.p < 1:
+            raise InputError(f"must lie in (0, 1), got {shorten(self.p)}", argument="p")
+
+    @property
+    def exponent(self) -> float:
+        return self.p
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return servers**self.p
@@ -88,47 +105,23 @@ class PowerLawFormula(Elementwise):
 
 
 @dataclass(frozen=True)
-class PowerLaw(PowerLawFormula, Fitted, Speedup):
-    """s(k) = k^p with 0 < p < 1, the speedup of the paper.
+class Amdahl(Fitted, Speedup):
+    """s(k) = 1 / (1 − f + f/k): a fraction f of the work is parallel, the rest is serial.
 
-    >>> PowerLaw(0.5)([1, 4, 9])
-    array([1., 2., 3.])
+    >>> Amdahl(0.9)(10)
+    5.26315789
     """
 
-    p: float
+    parameters: ClassVar = ("parallel_fraction",)
+
+    parallel_fraction: float
     fit: Fit | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_number("p", self.p))
-        if not 0 < self.p < 1:
-            raise InputError(f"must lie in (0, 1), got {shorten(self.p)}", argument="p")
-
-    @property
-    def exponent(self) -> float:
-        return self.p
-
-    def stack_key(self) -> Hashable:
-        return PowerLaw if type(self) is PowerLaw else self  # a subclass may change the formula
-
-    @classmethod
-    def stack(cls, speedups: Sequence[PowerLaw]) -> PowerLawStack:
-        return PowerLawStack(np.array([speedup.p for speedup in speedups]))
-
-
-@dataclass(frozen=True, eq=False)
-class PowerLawStack(PowerLawFormula):
-    """Power laws with an exponent for each entry."""
-
-    p: FloatArray
-
-    def entries(self, which: slice | IntArray) -> PowerLawStack:
-        return PowerLawStack(self.p[which])
-
-
-class AmdahlFormula(Elementwise):
-    """s(k) = 1 / (1 − f + f/k), for one f or an array with one f for each entry."""
-
-    parallel_fraction: float | FloatArray
+        f = check_number("parallel_fraction", self.parallel_fraction)
+        object.__setattr__(self, "parallel_fraction", f)
+        if not 0 < f <= 1:
+            raise InputError(f"must lie in (0, 1], got {shorten(f)}", argument="parallel_fraction")
 
     def rate(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction
@@ -157,38 +150,3 @@ class AmdahlFormula(Elementwise):
 
     def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
         return np.minimum(np.sqrt(self.parallel_fraction * saving), max_servers)
-
-
-@dataclass(frozen=True)
-class Amdahl(AmdahlFormula, Fitted, Speedup):
-    """s(k) = 1 / (1 − f + f/k): a fraction f of the work is parallel, the rest is serial.
-
-    >>> Amdahl(0.9)(10)
-    5.26315789
-    """
-
-    parallel_fraction: float
-    fit: Fit | None = field(default=None, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        f = check_number("parallel_fraction", self.parallel_fraction)
-        object.__setattr__(self, "parallel_fraction", f)
-        if not 0 < f <= 1:
-            raise InputError(f"must lie in (0, 1], got {shorten(f)}", argument="parallel_fraction")
-
-    def stack_key(self) -> Hashable:
-        return Amdahl if type(self) is Amdahl else self  # a subclass may change the formula
-
-    @classmethod
-    def stack(cls, speedups: Sequence[Amdahl]) -> AmdahlStack:
-        return AmdahlStack(np.array([speedup.parallel_fraction for speedup in speedups]))
-
-
-@dataclass(frozen=True, eq=False)
-class AmdahlStack(AmdahlFormula):
-    """Amdahl's law with a parallel fraction for each entry."""
-
-    parallel_fraction: FloatArray
-
-    def entries(self, which: slice | IntArray) -> AmdahlStack:
-        return AmdahlStack(self.parallel_fraction[which])

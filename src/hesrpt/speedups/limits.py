@@ -1,29 +1,46 @@
 """Speedups built from other speedups: limited, time-shared, or on whole servers.
 
-As in :mod:`hesrpt.speedups.families`, each formula is written once and serves one job as well as
-the stacked speedups of many.
+As in :mod:`hesrpt.speedups.families`, formulas serve one job as well as the stacked speedups of
+many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.speedup import Elementwise, Speedup, stack_speedups
+from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_positive
 
 
-class LimitedFormula(Elementwise):
-    """``base`` up to ``limit`` servers, and flat beyond."""
+@final
+@dataclass(frozen=True)
+class Limited(Speedup):
+    """``base`` for a job that cannot use more than ``limit`` servers: flat beyond."""
 
-    base: Elementwise
-    limit: float | FloatArray
+    parameters: ClassVar = ("base", "limit")
+
+    base: Speedup
+    limit: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
+
+    @property
+    def exponent(self) -> float | None:
+        return self.base.exponent
+
+    def check(self, servers: float) -> None:
+        self.base.check(min(servers, self.limit))
+
+    def tabulate(self, servers: float) -> Speedup:
+        tabulated = self.base.tabulate(min(servers, self.limit))
+        return self if tabulated is self.base else Limited(tabulated, self.limit)
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))
@@ -48,58 +65,32 @@ class LimitedFormula(Elementwise):
         return np.where(reached, np.minimum(servers, best), np.inf)
 
     def _max_usable(self, max_servers: float) -> float:
-        return max_servers
+        return min(max_servers, float(np.max(self.limit)))
 
 
 @final
 @dataclass(frozen=True)
-class Limited(LimitedFormula, Speedup):
-    """``base`` for a job that cannot use more than ``limit`` servers: flat beyond."""
+class TimeShared(Speedup):
+    """``base`` made linear below one server, where servers are shared in time."""
+
+    parameters: ClassVar = ("base",)
 
     base: Speedup
-    limit: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
-
-    def _max_usable(self, max_servers: float) -> float:
-        return min(max_servers, self.limit)
 
     @property
     def exponent(self) -> float | None:
         return self.base.exponent
 
     def check(self, servers: float) -> None:
-        self.base.check(min(servers, self.limit))
+        self.base.check(max(servers, 1.0))
+        if (at_one := float(self._at_one)) <= 0:
+            raise InputError(
+                f"a time-shared speedup must be greater than 0 on one server, got {at_one!r}"
+            )
 
     def tabulate(self, servers: float) -> Speedup:
-        tabulated = self.base.tabulate(min(servers, self.limit))
-        return self if tabulated is self.base else Limited(tabulated, self.limit)
-
-    def stack_key(self) -> Hashable:
-        return Limited, self.base.stack_key()
-
-    @classmethod
-    def stack(cls, speedups: Sequence[Limited]) -> LimitedStack:
-        limits = np.array([speedup.limit for speedup in speedups])
-        return LimitedStack(stack_speedups([speedup.base for speedup in speedups]), limits)
-
-
-@dataclass(frozen=True, eq=False)
-class LimitedStack(LimitedFormula):
-    """Limited speedups of one family, with a limit for each entry."""
-
-    base: Elementwise
-    limit: FloatArray
-
-    def entries(self, which: slice | IntArray) -> LimitedStack:
-        return LimitedStack(self.base.entries(which), self.limit[which])
-
-
-class TimeSharedFormula(Elementwise):
-    """``base`` from one server on, and linear below."""
-
-    base: Elementwise
+        tabulated = self.base.tabulate(max(servers, 1.0))
+        return self if tabulated is self.base else TimeShared(tabulated)
 
     @cached_property
     def _at_one(self) -> FloatArray:
@@ -135,48 +126,23 @@ class TimeSharedFormula(Elementwise):
 
 @final
 @dataclass(frozen=True)
-class TimeShared(TimeSharedFormula, Speedup):
-    """``base`` made linear below one server, where servers are shared in time."""
+class WholeServers(Speedup):
+    """``base`` on whole servers, and its chords between them: switching back and forth in time.
+
+    The chords make it concave again, so the planner needs no second method for whole servers: its
+    demand is always a whole number, and so is every allocation that it leads to.
+    """
+
+    parameters: ClassVar = ("base",)
 
     base: Speedup
 
-    @property
-    def exponent(self) -> float | None:
-        return self.base.exponent
-
     def check(self, servers: float) -> None:
-        self.base.check(max(servers, 1.0))
-        if (at_one := float(self._at_one)) <= 0:
-            raise InputError(
-                f"a time-shared speedup must be greater than 0 on one server, got {at_one!r}"
-            )
+        self.base.check(servers)
 
     def tabulate(self, servers: float) -> Speedup:
-        tabulated = self.base.tabulate(max(servers, 1.0))
-        return self if tabulated is self.base else TimeShared(tabulated)
-
-    def stack_key(self) -> Hashable:
-        return TimeShared, self.base.stack_key()
-
-    @classmethod
-    def stack(cls, speedups: Sequence[TimeShared]) -> TimeSharedStack:
-        return TimeSharedStack(stack_speedups([speedup.base for speedup in speedups]))
-
-
-@dataclass(frozen=True, eq=False)
-class TimeSharedStack(TimeSharedFormula):
-    """Time-shared speedups of one family."""
-
-    base: Elementwise
-
-    def entries(self, which: slice | IntArray) -> TimeSharedStack:
-        return TimeSharedStack(self.base.entries(which))
-
-
-class WholeServersFormula(Elementwise):
-    """``base`` on whole servers, and its chords between them."""
-
-    base: Elementwise
+        tabulated = self.base.tabulate(servers)
+        return self if tabulated is self.base else tabulated.on_whole_servers()
 
     def rate(self, servers: FloatArray) -> FloatArray:
         below = np.floor(servers)
@@ -203,39 +169,3 @@ class WholeServersFormula(Elementwise):
         gain = self.base.gain(below)
         part = (rate - self.base.rate(below)) / np.where(gain > 0, gain, 1.0)
         return np.where(np.isfinite(exact), below + np.clip(part, 0.0, 1.0), np.inf)
-
-
-@final
-@dataclass(frozen=True)
-class WholeServers(WholeServersFormula, Speedup):
-    """``base`` on whole servers, and its chords between them: switching back and forth in time.
-
-    The chords make it concave again, so the planner needs no second method for whole servers: its
-    demand is always a whole number, and so is every allocation that it leads to.
-    """
-
-    base: Speedup
-
-    def check(self, servers: float) -> None:
-        self.base.check(servers)
-
-    def tabulate(self, servers: float) -> Speedup:
-        tabulated = self.base.tabulate(servers)
-        return self if tabulated is self.base else tabulated.on_whole_servers()
-
-    def stack_key(self) -> Hashable:
-        return WholeServers, self.base.stack_key()
-
-    @classmethod
-    def stack(cls, speedups: Sequence[WholeServers]) -> WholeServersStack:
-        return WholeServersStack(stack_speedups([speedup.base for speedup in speedups]))
-
-
-@dataclass(frozen=True, eq=False)
-class WholeServersStack(WholeServersFormula):
-    """Speedups of one family on whole servers."""
-
-    base: Elementwise
-
-    def entries(self, which: slice | IntArray) -> WholeServersStack:
-        return WholeServersStack(self.base.entries(which))

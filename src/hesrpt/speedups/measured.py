@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -138,6 +139,8 @@ class Measured(PiecewiseLinear):
 class PiecewiseLinearStack(Elementwise):
     """Piecewise linear speedups, evaluated together: row i has the corners of entry i."""
 
+    parameters: ClassVar = ("at", "height", "slopes")
+
     at: FloatArray
     height: FloatArray
     slopes: FloatArray
@@ -153,9 +156,6 @@ class PiecewiseLinearStack(Elementwise):
             at[row, :corners], height[row, :corners] = speedup.knots
             slopes[row, : corners - 1] = speedup.slopes
         return cls(at, height, slopes)
-
-    def entries(self, which: slice | IntArray) -> PiecewiseLinearStack:
-        return PiecewiseLinearStack(self.at[which], self.height[which], self.slopes[which])
 
     def rate(self, servers: FloatArray) -> FloatArray:
         piece = self._piece(self.at <= self._column(servers))

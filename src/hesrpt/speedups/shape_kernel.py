@@ -1,4 +1,4 @@
-"""What one speedup does with servers, compiled: its rate, slope, demand and inverse.
+"""What one speedup does with servers, compiled: its rate, slope, gain and demand.
 
 These are the functions of :class:`hesrpt.speedups.Speedup` for one number. The record of the
 speedup and the corners of all tables come from :meth:`hesrpt.speedups.SpeedupVector.shapes`.
@@ -6,18 +6,56 @@ speedup and the corners of all tables come from :meth:`hesrpt.speedups.SpeedupVe
 
 from __future__ import annotations
 
-from math import exp, expm1, inf, log1p, sqrt
+from math import exp, expm1, log1p, sqrt
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel_data import POWER, TABLE, Corners, Shape
+
+#: Families of speedups: k^p, Amdahl's law, and tables.
+POWER, AMDAHL, TABLE = range(3)
+
+
+class Shape(Protocol):
+    """A speedup up to a number of servers, a record of an array: a formula, or a table.
+
+    From 0 to ``low`` servers a formula is linear with slope 1, and from ``high`` on it is flat. On
+    whole servers it is linear between whole numbers. A table never needs any of this: it has
+    corners where its slope changes, the first of them at 0, and is flat past the last.
+    """
+
+    family: int
+    is_whole: int  # 1 for a formula on whole servers
+    parameter: float  # p of a power law, f of Amdahl's law
+    log_parameter: float
+    low: float  # 0, or 1 if servers are shared in time
+    high: float
+    high_rate: float
+    usable: float  # the most servers that speed the job up
+    first_corner: int
+    last_corner: int
+
+
+class Corners(NamedTuple):
+    """The corners of all tables, one table after the other."""
+
+    at: FloatArray
+    height: FloatArray
+    slope: FloatArray  # from each corner to the next; 0 after the last
+
+
+class Shapes(NamedTuple):
+    """The speedups of a list of jobs on a number of servers, for compiled code."""
+
+    records: Any  # an array with a :class:`Shape` for each distinct speedup
+    corners: Corners
+    of_job: IntArray  # the number of each job's speedup in that array
+
 
 # The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
 _SIDE = 1e-12
-# A rate that exceeds the greatest one only by rounding is reached there.
-_ROUNDING = 4e-16
 
 
 @compiled
@@ -43,7 +81,7 @@ def find_rate(shape: Shape, corners: Corners, servers: float) -> float:
 def _evaluate_table(shape: Shape, corners: Corners, servers: float) -> float:
     if servers >= shape.high:
         return shape.high_rate
-    piece = _find_piece(shape, corners.at, servers)
+    piece = _find_piece(shape, corners, servers)
     return float(corners.height[piece] + corners.slope[piece] * (servers - corners.at[piece]))
 
 
@@ -55,28 +93,16 @@ def _evaluate_formula(shape: Shape, servers: float) -> float:
 
 
 @compiled
-def _find_piece(shape: Shape, bounds: FloatArray, value: float) -> int:
-    """Return the last corner of a table, but the very last, whose bound is at most the value."""
+def _find_piece(shape: Shape, corners: Corners, servers: float) -> int:
+    """Return the last corner of a table, but the very last, that is at most at these servers."""
     first, last = shape.first_corner, shape.last_corner
     while last - first > 1:
         middle = (first + last) // 2
-        if bounds[middle] <= value:
+        if corners.at[middle] <= servers:
             first = middle
         else:
             last = middle
     return first
-
-
-@compiled
-def find_slope(shape: Shape, corners: Corners, servers: float) -> float:
-    """Return the gain per additional server, s'(n+)."""
-    if servers >= shape.usable:
-        return 0.0
-    if shape.family == TABLE:
-        return float(corners.slope[_find_piece(shape, corners.at, servers)])
-    if shape.is_whole:
-        return find_gain(shape, corners, float(np.floor(servers)))
-    return 1.0 if servers < shape.low else _find_slope_of_formula(shape, servers)
 
 
 @compiled
@@ -85,7 +111,7 @@ def find_slope_before(shape: Shape, corners: Corners, servers: float) -> float:
     if servers > shape.usable:
         return 0.0
     if shape.family == TABLE:
-        piece = _find_piece(shape, corners.at, servers)
+        piece = _find_piece(shape, corners, servers)
         if corners.at[piece] == servers and piece > shape.first_corner:
             piece -= 1
         return float(corners.slope[piece])
@@ -107,7 +133,7 @@ def find_gain(shape: Shape, corners: Corners, servers: float) -> float:
     """Return the gain of one more server, s(n + 1) − s(n), for whole numbers n."""
     parameter = shape.parameter
     if shape.family == TABLE:
-        piece = _find_piece(shape, corners.at, servers)
+        piece = _find_piece(shape, corners, servers)
         if corners.at[piece] <= servers and servers + 1 <= corners.at[piece + 1]:
             return float(corners.slope[piece])  # more exact than the difference of two rates
         here = _evaluate_table(shape, corners, servers)
@@ -168,30 +194,6 @@ def _find_demand_of_formula(shape: Shape, price: float) -> float:
         elif price >= 1:
             servers = 0.0  # without a serial part, s(n) = n
     return min(max(servers, shape.low), shape.high)
-
-
-@compiled
-def find_inverse(shape: Shape, corners: Corners, rate: float) -> float:
-    """Return the fewest servers that reach ``rate``; infinity if none do."""
-    if rate >= shape.high_rate:
-        return shape.usable if rate <= shape.high_rate * (1 + _ROUNDING) else inf
-    if shape.family == TABLE:
-        piece = _find_piece(shape, corners.height, rate)
-        along = (rate - corners.height[piece]) / corners.slope[piece]
-        return float(min(corners.at[piece] + along, shape.high))
-    if rate < shape.low:
-        return rate  # s(n) = n up to one server
-    if shape.family == POWER:
-        servers = rate ** (1 / shape.parameter)
-    else:
-        servers = shape.parameter * rate / (1 - (1 - shape.parameter) * rate)
-    servers = min(max(servers, shape.low), shape.high)
-    if shape.is_whole:
-        # A chord meets the formula at both ends, between the same whole numbers.
-        below = float(np.floor(servers))
-        part = (rate - _evaluate_formula(shape, below)) / find_gain(shape, corners, below)
-        servers = below + min(max(part, 0.0), 1.0)
-    return float(servers)
 
 
 @compiled

@@ -5,7 +5,7 @@ Get them from :meth:`hesrpt.speedups.SpeedupVector.shapes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,20 +13,17 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray, IntArray, scalar
 from hesrpt.compiled import create_records
 from hesrpt.speedups.custom import Custom
-from hesrpt.speedups.families import Amdahl, AmdahlStack, PowerLaw, PowerLawStack
+from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import PiecewiseLinear, concave_hull
-from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners, Shape
-from hesrpt.speedups.speedup import Elementwise, Speedup
+from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Corners, Shape
+from hesrpt.speedups.speedup import Speedup
 
 _NO_CORNERS: FloatArray = np.empty(0)
 # A table of all whole numbers of servers is faster than a formula, if all tables together have no
 # more corners than this.
 _MAX_CORNERS = 4_000_000
-_STACKS: dict[int, Callable[[FloatArray], Elementwise]] = {
-    POWER: PowerLawStack,
-    AMDAHL: AmdahlStack,
-}
+_FORMULAS: dict[int, type[Speedup]] = {POWER: PowerLaw, AMDAHL: Amdahl}
 
 
 class FoundShape(NamedTuple):
@@ -63,9 +60,9 @@ def join_shapes(
     records["parameter"], records["log_parameter"] = parameter, np.log(parameter)
     records["low"], records["high"] = low, high
     records["usable"] = np.where(records["is_whole"], np.ceil(high), high)
-    for each, stack in _STACKS.items():
+    for each, formula in _FORMULAS.items():
         members = records["family"] == each
-        formulas = stack(records["parameter"][members])
+        formulas = formula.with_arrays(records["parameter"][members])
         records["high_rate"][members] = formulas.rate(records["high"][members])
     is_table = records["family"] == TABLE
     _place_corners(records, is_table, np.array([len(table.at) for table in tables], np.int64))
@@ -97,7 +94,7 @@ def _join_corners(last: IntArray, tables: Sequence[FoundShape]) -> Corners:
 
 def _tabulate_whole_servers(records: Any, corners: Corners) -> Corners:
     """Turn formulas on whole servers into tables, and return the corners with theirs added."""
-    for family, stack in _STACKS.items():
+    for family, formula in _FORMULAS.items():
         members = (records["family"] == family) & (records["is_whole"] == 1)
         lengths = records["usable"][members].astype(np.int64) + 1
         first = len(corners.at)
@@ -105,7 +102,7 @@ def _tabulate_whole_servers(records: Any, corners: Corners) -> Corners:
         chosen = records[members]
         at = np.arange(lengths.sum()) - np.repeat(chosen["first_corner"] - first, lengths)
         high = np.repeat(chosen["high"], lengths)
-        formulas = stack(np.repeat(chosen["parameter"], lengths))
+        formulas = formula.with_arrays(np.repeat(chosen["parameter"], lengths))
         height = formulas.rate(np.minimum(at, high))
         # The difference of two heights would lose digits.
         slope = np.where(at + 1 <= high, formulas.gain(at), np.append(np.diff(height), 0.0))

@@ -10,17 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.shape_kernel_data import Corners, Shapes
 
 if TYPE_CHECKING:
     from hesrpt.speedups.limits import Limited, TimeShared
+    from hesrpt.speedups.shape_kernel import Corners, Shapes
 
 
 class Elementwise(ABC):
@@ -63,9 +63,26 @@ class Elementwise(ABC):
             low, high = np.where(holds, middle, low), np.where(holds, high, middle)
         return np.where(holds_at_max, max_servers, low)
 
+    #: The names of the parameters of a family whose speedups can be stacked: one object has an
+    #: array, or a stack of speedups, for each of them, and evaluates entry i with those of i. A
+    #: subclass may change the formula, so it must name its parameters itself.
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def with_arrays(cls, *values: FloatArray | Elementwise) -> Self:
+        """Return stacked functions, given their parameters."""
+        stacked = object.__new__(cls)
+        vars(stacked).update(zip(cls.parameters, values, strict=True))
+        return stacked
+
     def entries(self, which: slice | IntArray) -> Elementwise:
-        """Return the functions of some entries; by default, all entries have the same function."""
-        return self
+        """Return the stacked functions of some entries."""
+        if "parameters" not in vars(type(self)):
+            return self  # the same function for all
+        values = [getattr(self, name) for name in self.parameters]
+        return self.with_arrays(
+            *(v.entries(which) if isinstance(v, Elementwise) else v[which] for v in values)
+        )
 
 
 class Speedup(Elementwise):
@@ -146,17 +163,25 @@ class Speedup(Elementwise):
 
     def stack_key(self) -> Hashable:
         """Return a key that is equal for speedups that can be stacked."""
-        return self
+        if "parameters" not in vars(type(self)):
+            return self
+        values = [getattr(self, name) for name in self.parameters]
+        return type(self), *(v.stack_key() for v in values if isinstance(v, Speedup))
 
     @classmethod
     def stack(cls, speedups: Sequence[Self]) -> Elementwise:
         """Return speedups with the same stack key as one object, one entry for each of them."""
-        return speedups[0]  # by default only equal speedups have the same key
-
-
-def stack_speedups(speedups: Sequence[Speedup]) -> Elementwise:
-    """Return speedups with the same stack key as one object, one entry for each of them."""
-    return type(speedups[0]).stack(speedups)
+        if "parameters" not in vars(cls):
+            return speedups[0]  # all are equal
+        columns = [[getattr(speedup, name) for speedup in speedups] for name in cls.parameters]
+        return cls.with_arrays(
+            *(
+                type(column[0]).stack(column)
+                if isinstance(column[0], Speedup)
+                else np.array(column)
+                for column in columns
+            )
+        )
 
 
 class SpeedupVector(Elementwise):
@@ -182,7 +207,7 @@ class SpeedupVector(Elementwise):
         distinct: _Distinct,
         which: IntArray | None,
         jobs: int,
-        groups: _Groups | None = None,
+        groups: list[_Group] | None = None,
     ) -> None:
         """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first.
 
@@ -234,7 +259,9 @@ class SpeedupVector(Elementwise):
             if self._which is None:
                 return SpeedupVector(self._distinct, None, max(stop - start, 0))
             # Cut the groups of this list rather than group the jobs again.
-            groups = self._groups.cut(start, stop)
+            groups = [
+                part for group in self._groups if (part := group.cut(start, stop)) is not None
+            ]
             return SpeedupVector(self._distinct, self._which[key], max(stop - start, 0), groups)
         job = range(self._jobs)[key]
         return self._distinct.speedups[0 if self._which is None else int(self._which[job])]
@@ -291,54 +318,53 @@ class SpeedupVector(Elementwise):
 
         If ``tabulated``, formulas on few whole servers become tables, which are faster.
         """
+        from hesrpt.speedups.shape_kernel import Shapes  # which imports numba: that takes long
+
         records, corners = self._distinct.shapes(servers, tabulated)
         of_job = np.zeros(self._jobs, dtype=np.int64) if self._which is None else self._which
         return Shapes(records, corners, of_job)
 
     # --- evaluation --------------------------------------------------------------------------
 
-    def entries(self, which: slice | IntArray) -> Elementwise:
-        """Return the functions of some jobs: the shared speedup if there is one, or a vector."""
-        if self.shared is not None:
-            return self.shared
-        return self[which] if isinstance(which, slice) else self.take(which)
-
     @property
-    def _groups(self) -> _Groups:
+    def _groups(self) -> list[_Group]:
         if self._cached_groups is None:
             assert self._which is not None, "jobs that share one speedup need no groups"
             self._cached_groups = self._distinct.group(self._which)
         return self._cached_groups
 
-    @property
-    def _functions(self) -> Elementwise:
-        return self._groups if self.shared is None else self.shared
-
-    @property
-    def passes(self) -> int:
-        """The number of vector passes that an evaluation takes: one for each family."""
-        return len(self._groups.groups) if self.shared is None else 1
+    def _evaluate(
+        self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
+    ) -> FloatArray:
+        if self.shared is not None:
+            return method(self.shared, values)
+        if len(self._groups) == 1:
+            return method(self._groups[0].functions, values)
+        result = np.empty_like(values)
+        for jobs, functions in self._groups:
+            result[jobs] = method(functions, values[jobs])
+        return result
 
     def rate(self, servers: FloatArray) -> FloatArray:
-        return self._functions.rate(servers)
+        return self._evaluate(servers, lambda functions, n: functions.rate(n))
 
     def slope(self, servers: FloatArray) -> FloatArray:
-        return self._functions.slope(servers)
+        return self._evaluate(servers, lambda functions, n: functions.slope(n))
 
     def slope_before(self, servers: FloatArray) -> FloatArray:
-        return self._functions.slope_before(servers)
+        return self._evaluate(servers, lambda functions, n: functions.slope_before(n))
 
     def gain(self, servers: FloatArray) -> FloatArray:
-        return self._functions.gain(servers)
+        return self._evaluate(servers, lambda functions, n: functions.gain(n))
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
-        return self._functions.demand(price, max_servers)
+        return self._evaluate(price, lambda functions, each: functions.demand(each, max_servers))
 
     def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
-        return self._functions.inverse(rate, max_servers)
+        return self._evaluate(rate, lambda functions, each: functions.inverse(each, max_servers))
 
     def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
-        return self._functions.knee(saving, max_servers)
+        return self._evaluate(saving, lambda functions, each: functions.knee(each, max_servers))
 
 
 class _Distinct:
@@ -374,11 +400,12 @@ class _Distinct:
         for place, numbers in enumerate(families.values()):
             family[numbers], entry[numbers] = place, np.arange(len(numbers))
         stacks = [
-            stack_speedups([self.speedups[n] for n in numbers]) for numbers in families.values()
+            type(self.speedups[numbers[0]]).stack([self.speedups[n] for n in numbers])
+            for numbers in families.values()
         ]
         return stacks, family, entry
 
-    def group(self, which: IntArray) -> _Groups:
+    def group(self, which: IntArray) -> list[_Group]:
         """Return the speedups numbered ``which``, grouped by family."""
         stacks, family, entry = self._stacks
         families = family[which]
@@ -387,7 +414,7 @@ class _Distinct:
             jobs = np.flatnonzero(families == place)
             if len(jobs):
                 groups.append(_Group(jobs, stacked.entries(entry[which[jobs]])))
-        return _Groups(groups)
+        return groups
 
 
 class _Group(NamedTuple):
@@ -396,51 +423,9 @@ class _Group(NamedTuple):
     jobs: IntArray
     functions: Elementwise
 
-
-class _Groups(Elementwise):
-    """Different speedups, evaluated one family after the other."""
-
-    def __init__(self, groups: list[_Group]) -> None:
-        self.groups = groups
-
-    def cut(self, start: int, stop: int) -> _Groups:
-        """Return the groups of the jobs from ``start`` to ``stop``."""
-        groups = []
-        for jobs, functions in self.groups:
-            first, last = np.searchsorted(jobs, (start, stop))
-            if first < last:
-                groups.append(
-                    _Group(jobs[first:last] - start, functions.entries(slice(first, last)))
-                )
-        return _Groups(groups)
-
-    def _evaluate(
-        self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
-    ) -> FloatArray:
-        if len(self.groups) == 1:
-            return method(self.groups[0].functions, values)
-        result = np.empty_like(values)
-        for jobs, functions in self.groups:
-            result[jobs] = method(functions, values[jobs])
-        return result
-
-    def rate(self, servers: FloatArray) -> FloatArray:
-        return self._evaluate(servers, lambda functions, n: functions.rate(n))
-
-    def slope(self, servers: FloatArray) -> FloatArray:
-        return self._evaluate(servers, lambda functions, n: functions.slope(n))
-
-    def slope_before(self, servers: FloatArray) -> FloatArray:
-        return self._evaluate(servers, lambda functions, n: functions.slope_before(n))
-
-    def gain(self, servers: FloatArray) -> FloatArray:
-        return self._evaluate(servers, lambda functions, n: functions.gain(n))
-
-    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
-        return self._evaluate(price, lambda functions, each: functions.demand(each, max_servers))
-
-    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
-        return self._evaluate(rate, lambda functions, each: functions.inverse(each, max_servers))
-
-    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
-        return self._evaluate(saving, lambda functions, each: functions.knee(each, max_servers))
+    def cut(self, start: int, stop: int) -> _Group | None:
+        """Return the part of the group among the jobs from ``start`` to ``stop``, if any."""
+        first, last = np.searchsorted(self.jobs, (start, stop))
+        if first >= last:
+            return None
+        return _Group(self.jobs[first:last] - start, self.functions.entries(slice(first, last)))
