@@ -6,7 +6,7 @@ For jobs that arrive over time, policies are compared with each other, and with 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 
 import numpy as np
@@ -15,6 +15,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import FitWarning, OverloadWarning
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.optimal.planner import plan
+from hesrpt.paper.claims import Finding, claim_of, judge_which
 from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import COMPARED_POLICIES, SHAPE, Exhibit, Row, Settings
 from hesrpt.paper.speedup_curves import FittedCurve
@@ -280,6 +281,30 @@ def compare_with_best(
         if here:
             ratios[key] = own / min(here.values())
     return ratios
+
+
+@claim_of("Section 4.3")
+def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Finding:
+    """heSRPT might be a good heuristic for jobs that arrive over time."""
+    worst = max(sorted(ratios), key=lambda key: ratios[key])
+    good = sum(ratio <= 1.05 for ratio in ratios.values())
+    times = f"{ratios[worst]:.2f} times that" if isfinite(ratios[worst]) else "infinite (overload)"
+    return Finding(
+        computed="its mean flow time is at most 5% above that of the best other policy in "
+        f"{good} of {len(ratios)} combinations of p and load; at worst it is {times}, at "
+        f"p = {worst[0]:g} and load {worst[1]:g} (holds if at most 5% above in all cases, "
+        "roughly if in most)",
+        verdict=judge_which(good == len(ratios), good > len(ratios) / 2),
+        rule="which",
+        values={
+            f"p={p:g},load={load:g}": ratio
+            for (p, load), ratio in ratios.items()
+            if isfinite(ratio)
+        },
+        possible_reason="heSRPT allocates servers as if no more jobs would arrive. At high load it "
+        "spends them inefficiently on short jobs, and jobs that arrive later wait. At low load it "
+        "is among the best",
+    )
 
 
 # SRPT is left out: at p = 0.5 it is overloaded, and all others would look alike next to it.

@@ -14,10 +14,7 @@ from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
 from hesrpt.paper import evaluation, extensions, speedup_curves
-from hesrpt.paper.claims import evaluation_section
-from hesrpt.paper.claims.theorems import THEOREM_CHECKS
-from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict, count_verdicts
-from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.claims import RULES, Claim, Verdict, count_verdicts
 from hesrpt.paper.exhibits import (
     POWERS,
     SHAPE,
@@ -29,6 +26,8 @@ from hesrpt.paper.exhibits import (
     save_page,
 )
 from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
+from hesrpt.paper.theorems import THEOREM_CHECKS
+from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
 from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
 
@@ -253,10 +252,10 @@ def _create_claims(
     table = _create_table(settings, "divisible", results)
     return [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
-        evaluation_section.check_power_laws_fit(fits),
+        speedup_curves.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *(check(table) for check in evaluation_section.EVALUATION_CHECKS),
-        evaluation_section.check_arrivals(extensions.compare_with_best(_collect_streams(results))),
+        *evaluation.judge_comparison(table),
+        extensions.check_arrivals(extensions.compare_with_best(_collect_streams(results))),
     ]
 
 
