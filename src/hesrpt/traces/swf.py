@@ -55,7 +55,7 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder) -> Trace:
             _read_header(lines, header)
         if jobs:
             numbers, texts = zip(*jobs, strict=True)
-            builder.add(_read_jobs(numbers, texts, {"user", *builder.kept}))
+            builder.add(_read_jobs(numbers, texts, dict.fromkeys(("user", *builder.kept))))
     return builder.build(
         machine_servers=header.get("maxprocs") or header.get("maxnodes") or None,
         epoch=header.get("unixstarttime") or None,

@@ -22,7 +22,6 @@ from hesrpt.files import write_text
 from hesrpt.plotting import sensitivity_figures, whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import DAY, format_count, format_duration, format_number
-from hesrpt.whatif.headline import choose_headline
 from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
@@ -77,7 +76,7 @@ def render_report(
         by_kind=study.rows_by_kind(),
         by_user=study.rows_by_user(),
         fairness=study.fairness(),
-        base=choose_headline(study.runs).base,
+        base=study.base,
         conditions=list_conditions(study),
         omissions=OMISSIONS,
         figures=embed_figures(study, variations),
@@ -215,11 +214,8 @@ def list_conditions(study: Study) -> list[str]:
 
 
 def _describe_reach(study: Study) -> list[str]:
-    best, extrapolation = study.headline_policy, study.extrapolation
-    if best is None or extrapolation is None or best not in extrapolation.beyond_request:
-        return []
-    part = extrapolation.beyond_request[best]
-    if part == 0:
+    best = study.headline_policy
+    if best is None or not (part := study.extrapolation.beyond_request.get(best)):
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "
