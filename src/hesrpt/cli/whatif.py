@@ -308,16 +308,16 @@ def _write_figures(
     """Write the figures that were asked for."""
     if not any((plot, sensitivity, fractions)):
         return
-    from hesrpt.plotting import save_figure, sensitivity_figures, whatif_figures
+    from hesrpt.plotting import save_figure, whatif_figures
 
     about = study.conclusion
     if plot is not None:
         save_figure(whatif_figures.draw_overview(study), plot, description=about)
     if sensitivity is not None and variations.sensitivity is not None:
-        drawn = sensitivity_figures.draw_sensitivity(variations.sensitivity)
+        drawn = whatif_figures.draw_sensitivity(variations.sensitivity)
         save_figure(drawn, sensitivity, description=about)
     if fractions is not None and variations.fractions is not None:
-        drawn = sensitivity_figures.draw_fractions(variations.fractions)
+        drawn = whatif_figures.draw_fractions(variations.fractions)
         save_figure(drawn, fractions, description=about)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from hesrpt.errors import FitError, FitWarning
 from hesrpt.paper.claims import Finding, claim_of, judge_which
 from hesrpt.paper.exhibits import NOT_RANDOM, Exhibit, Row
-from hesrpt.plotting import speedup_figures
+from hesrpt.plotting import paper_figures
 from hesrpt.readers import Curve
 from hesrpt.speedups import Amdahl, PowerLaw, fit_amdahl, fit_power_law
 
@@ -112,7 +112,7 @@ def exhibit_power_laws() -> Exhibit:
             "Every power law with p < 1 is concave and lies below the line p = 1, the speedup of "
             "jobs that use every server perfectly."
         ),
-        figure=speedup_figures.draw_power_laws(_POWERS_SHOWN, servers),
+        figure=paper_figures.draw_power_laws(_POWERS_SHOWN, servers),
         rows=[
             {"p": p, "servers": k, "speedup": k**p} for p in _POWERS_SHOWN for k in servers.tolist()
         ],
@@ -130,7 +130,7 @@ def exhibit_paper_fits() -> Exhibit:
             "The paper's fits to three PARSEC-3 benchmarks have p between 0.69 and 0.89. It does "
             "not publish the measured points."
         ),
-        figure=speedup_figures.draw_fitted_power_laws(PARSEC, servers),
+        figure=paper_figures.draw_fitted_power_laws(PARSEC, servers),
         rows=[
             {"application": name, "p": p, "servers": k, "speedup": k**p}
             for name, p in PARSEC.items()
@@ -143,7 +143,7 @@ def exhibit_paper_fits() -> Exhibit:
 def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit:
     """Return measured curves with both fits, on as many pages as they need."""
     first, *further = (
-        speedup_figures.draw_measured_curves(fits[start : start + CURVES_PER_PAGE])
+        paper_figures.draw_measured_curves(fits[start : start + CURVES_PER_PAGE])
         for start in range(0, len(fits), CURVES_PER_PAGE)
     )
     powers = [fit.power_law.p for fit in fits if fit.power_law and fit.r_squared[0] > 0]
