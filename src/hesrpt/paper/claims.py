@@ -82,16 +82,8 @@ class Claim(Finding):
 
     def as_json(self) -> dict[str, Any]:
         """Return the claim as JSON values."""
-        return {
-            "name": self.name,
-            "where": self.where,
-            "says": self.says,
-            "computed": self.computed,
-            "verdict": str(self.verdict),
-            "rule": self.rule,
-            "values": dict(self.values),
-            "reason": self.reason,
-        }
+        shown = ("name", "where", "says", "computed", "verdict", "rule", "values", "reason")
+        return {name: getattr(self, name) for name in shown}
 
 
 def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
@@ -155,7 +147,7 @@ def holds_always(
     return decorate
 
 
-def list_checks(module: Mapping[str, Any]) -> list[Check]:
+def list_checks(module: Mapping[str, Any]) -> list[Callable[..., Claim]]:
     """Return the checks among the names of a module, in the order of their definitions."""
     return [check for name, check in module.items() if name.startswith("check_")]
 

@@ -269,10 +269,7 @@ def check_slow_system(case: Case, rng: np.random.Generator) -> Iterator[float]:
 
 
 @holds_always(
-    "Proof of Theorem 4",
-    _MANY,
-    5,
-    "other shares during a slow start do worse, for random orders",
+    "Proof of Theorem 4", _MANY, 5, "other shares during a slow start do worse, for random orders"
 )
 def check_mixed_system(case: Case, rng: np.random.Generator) -> bool | None:
     """In a system that is slow until a given time, the same shares are optimal before and after."""
@@ -390,11 +387,7 @@ def check_shortest_first(seed: int) -> Finding:
 
 
 @agrees(
-    "Theorem 6",
-    _FEW,
-    4,
-    _SHARES,
-    "shares in numerical optima of two batches with different sizes",
+    "Theorem 6", _FEW, 4, _SHARES, "shares in numerical optima of two batches with different sizes"
 )
 def check_size_invariant(case: Case, rng: np.random.Generator) -> Iterator[float]:
     """The optimal allocation depends on the number of jobs, not on their sizes."""

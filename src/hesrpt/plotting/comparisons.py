@@ -125,8 +125,14 @@ def draw_advantages(
             ratios.append(equi.sum() / other.sum())
         axes.plot(list(by_value), ratios, **style.line_options)
     axes.axhline(1.0, color=get_style("equi").colour, linewidth=1, zorder=1)
-    place = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-    write_beside(axes, get_style("equi").title, (1.0, 1.0), 3, **place)
+    write_beside(
+        axes,
+        get_style("equi").title,
+        (1.0, 1.0),
+        3,
+        xycoords=("axes fraction", "data"),
+        annotation_clip=False,
+    )
     if is_logarithmic:
         use_log_scale(axes, "x")
     use_log_scale(axes)

@@ -70,8 +70,8 @@ def draw_mean_flow_times(table: FlowTimeTable) -> Figure:
             axes.hlines(place, times.min(), times.max(), color=style.colour, linewidth=1.2)
             is_far_right = ratio > span**0.6
             end = (times.min(), place) if is_far_right else (times.max(), place)
-            aligned = {"ha": "right" if is_far_right else "left"}
-            write_beside(axes, format_ratio(ratio), end, -5 if is_far_right else 5, 7, **aligned)
+            side, offset = ("right", -5) if is_far_right else ("left", 5)
+            write_beside(axes, format_ratio(ratio), end, offset, 7, ha=side)
         axes.axvline(
             table.median(p, "hesrpt"), color=REFERENCE_COLOUR, linewidth=0.7, linestyle=":"
         )

@@ -236,7 +236,7 @@ class JobText(NamedTuple):
     place: int | str
     cells: Sequence[str]
     is_readable: bool = True
-    count: int = 1  # how many jobs it stands for
+    jobs: int = 1  # how many it stands for
     component_of: str | None = None  # the heterogeneous job that it is a part of
 
 
@@ -298,7 +298,7 @@ class JobParser:
             defects=defects,
             quote=quote,
             labels=self._get_labels(cells, texts),
-            counts=[text.count for text in texts],
+            counts=[text.jobs for text in texts],
         )
 
     def build(self, builder: TraceBuilder) -> Trace:

@@ -116,9 +116,7 @@ def add_jobs(
         described.texts["name"] = described.texts.get("name") or str(number)
         row = [described.texts.get(ours, "") for ours in _KEYS]
         row += [write_text(job.get(name)) for name in builder.kept]
-        texts.append(
-            JobText(place, row, count=described.count, component_of=described.component_of)
-        )
+        texts.append(JobText(place, row, jobs=described.count, component_of=described.component_of))
     readable = [text.cells for text in texts if text.is_readable]
     positions = {
         ours: position

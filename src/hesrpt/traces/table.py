@@ -141,7 +141,7 @@ class _Table:
             return None
         if meaning.is_component:
             return JobText(line, cells, component_of=meaning.job)
-        return JobText(line, cells, count=meaning.tasks)
+        return JobText(line, cells, jobs=meaning.tasks)
 
     def _is_header(self, cells: Sequence[str]) -> bool:
         width = len(self.header)
