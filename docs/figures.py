@@ -12,7 +12,7 @@ import numpy as np
 from hesrpt import PowerLaw, Workload, plan, plotting, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.parallel import run_tasks
-from hesrpt.plotting import sensitivity_figures
+from hesrpt.plotting import whatif_figures
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.readers import read_jobs
 from hesrpt.speedups import Speedup
@@ -95,12 +95,12 @@ def main() -> None:
     )
     sweep = run_sensitivity(read_trace(EXAMPLES / "cluster.swf"))
     plotting.save_figure(
-        sensitivity_figures.draw_sensitivity(sweep),
+        whatif_figures.draw_sensitivity(sweep),
         HERE / "sensitivity.png",
         description="docs/figures.py: sensitivity",
     )
     plotting.save_figure(
-        sensitivity_figures.draw_fractions(run_fractions(read_trace(EXAMPLES / "cluster.swf"))),
+        whatif_figures.draw_fractions(run_fractions(read_trace(EXAMPLES / "cluster.swf"))),
         HERE / "fractions.png",
         description="docs/figures.py: fractions",
     )

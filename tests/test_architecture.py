@@ -54,11 +54,10 @@ ALLOWED = {
         "hesrpt.simulator.comparison",
         "hesrpt.plotting",
     ): "comparison.plot() is a shortcut, and loads it on demand",
-    ("hesrpt.plotting.sensitivity_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
     (
-        "hesrpt.plotting.speedup_figures",
+        "hesrpt.plotting.paper_figures",
         "hesrpt.paper.speedup_curves",
     ): "only to annotate arguments",
 }

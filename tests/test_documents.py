@@ -29,7 +29,7 @@ from hesrpt.cli.main import app
 from hesrpt.jobs.command_template import PLACEHOLDERS
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.traces import read_trace
-from hesrpt.traces.columns import COLUMNS
+from hesrpt.traces.table import COLUMNS
 
 DOCUMENTS = [
     ROOT / "README.md",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hesrpt.paper.claims.evaluation_section import EVALUATION_CHECKS
-from hesrpt.paper.claims.verdicts import Verdict
-from hesrpt.paper.evaluation import FlowTimeTable
+from hesrpt.paper.claims import Verdict
+from hesrpt.paper.evaluation import FlowTimeTable, judge_comparison
 from hesrpt.paper.exhibits import POWERS
 
 HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
@@ -25,7 +24,7 @@ def create_table(**ratios: tuple[float, ...]) -> FlowTimeTable:
 
 
 def judge_sentences(table: FlowTimeTable) -> dict[str, Verdict]:
-    return {claim.name: claim.verdict for claim in (check(table) for check in EVALUATION_CHECKS)}
+    return {claim.name: claim.verdict for claim in judge_comparison(table)}
 
 
 def test_sentences_hold_on_the_numbers_that_the_paper_states() -> None:

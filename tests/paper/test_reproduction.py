@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.shell import call, run
 
 from hesrpt import InputError, PowerLaw, Workload, paper, plan
-from hesrpt.paper.claims.verdicts import Verdict
+from hesrpt.paper.claims import Verdict
 from hesrpt.paper.exhibits import save_page
 from hesrpt.plotting import draw_schedule
 from hesrpt.readers import Curve

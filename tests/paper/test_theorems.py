@@ -13,11 +13,11 @@ import pytest
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.closed_form import best_in_order
-from hesrpt.paper.claims import theorems, worked_examples
-from hesrpt.paper.claims.theorems import THEOREM_CHECKS
-from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
-from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper import theorems, worked_examples
+from hesrpt.paper.claims import RULES, Claim, Verdict
 from hesrpt.paper.reference_optimiser import Optimum, generate_cases
+from hesrpt.paper.theorems import THEOREM_CHECKS
+from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
 from hesrpt.policies import Equi, Srpt
 from hesrpt.simulator import simulate
 from hesrpt.speedups import PowerLaw

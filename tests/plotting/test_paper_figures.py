@@ -9,7 +9,7 @@ import pytest
 
 from hesrpt.paper.evaluation import FlowTimeTable
 from hesrpt.paper.speedup_curves import PUBLISHED, fit_curve
-from hesrpt.plotting import paper_figures, speedup_figures
+from hesrpt.plotting import paper_figures
 from hesrpt.plotting.style import get_style
 
 TITLES = {"hesrpt": "heSRPT with a fitted p", "equi": "EQUI"}
@@ -110,6 +110,6 @@ def test_losses_on_curves_are_dots_in_the_colours_of_their_policies() -> None:
 
 
 def test_each_measured_curve_has_a_panel() -> None:
-    figure = speedup_figures.draw_measured_curves([fit_curve(curve) for curve in PUBLISHED])
+    figure = paper_figures.draw_measured_curves([fit_curve(curve) for curve in PUBLISHED])
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == [curve.application for curve in PUBLISHED]

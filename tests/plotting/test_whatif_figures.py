@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from hesrpt.plotting import sensitivity_figures, whatif_figures
-from hesrpt.plotting.whatif_figures import label_time
+from hesrpt.plotting import whatif_figures
+from hesrpt.plotting.whatif_figures import draw_panel, label_time
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif import Study, run_sensitivity, run_study
@@ -26,7 +26,7 @@ def test_overview_shows_five_curves_that_can_be_told_apart(study: Study) -> None
 
 
 def test_jobs_over_time_are_averages(study: Study) -> None:
-    (axes,) = whatif_figures.draw_jobs_over_time(study).axes
+    (axes,) = draw_panel(whatif_figures.plot_jobs, study).axes
     end = max(study.runs[policy].makespan for policy in study.shown_policies)
     for line, policy in zip(axes.get_lines(), study.shown_policies, strict=True):
         run = study.runs[policy]
@@ -35,7 +35,7 @@ def test_jobs_over_time_are_averages(study: Study) -> None:
 
 
 def test_distribution_of_flow_times_covers_all_jobs(study: Study) -> None:
-    (axes,) = whatif_figures.draw_flow_times(study).axes
+    (axes,) = draw_panel(whatif_figures.plot_flow_times, study).axes
     runs = [study.runs[policy] for policy in study.shown_policies]
     for line, run in zip(axes.get_lines(), runs, strict=True):
         assert np.asarray(line.get_xdata())[-1] == pytest.approx(run.flow_times.max())
@@ -43,7 +43,7 @@ def test_distribution_of_flow_times_covers_all_jobs(study: Study) -> None:
 
 
 def test_size_classes_are_dots_side_by_side(study: Study) -> None:
-    (axes,) = whatif_figures.draw_size_classes(study).axes
+    (axes,) = draw_panel(whatif_figures.plot_size_classes, study, "mean_flow_time").axes
     dots = {str(line.get_label()): line for line in axes.get_lines() if line.get_marker() != "None"}
     assert set(dots) == {get_title(policy) for policy in study.shown_policies}
     assert len({float(np.asarray(line.get_xdata())[0]) for line in dots.values()}) == len(dots)
@@ -67,7 +67,7 @@ def test_sensitivity_shows_the_ratios_of_each_sweep(example_trace: Trace) -> Non
         size_errors=(0.0, 1.0),
         window="4d..6d",
     )
-    panels = sensitivity_figures.draw_sensitivity(sensitivity).axes
+    panels = whatif_figures.draw_sensitivity(sensitivity).axes
     assert len(panels) == 3
     line = next(line for line in panels[0].get_lines() if line.get_label() == "EQUI")
     assert np.asarray(line.get_xdata()).tolist() == [0.3, 0.9]

@@ -30,7 +30,7 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import read_trace
-from hesrpt.traces.elastisim import compute_duration, evaluate, parse_platform
+from hesrpt.traces.simulator_workloads import compute_duration, evaluate, parse_platform
 
 
 def test_helios_is_read(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
+from hesrpt.traces.cells import SlurmId, count_tasks, parse_id
 from hesrpt.traces.sacct import guess_columns
-from hesrpt.traces.slurm_ids import SlurmId, count_tasks, parse_id
 
 
 def assert_parts_are_read(trace: Trace, estimates: list[float]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hesrpt import InputError, PowerLaw
 from hesrpt.traces import Trace
 from hesrpt.whatif import assume_speedup, run_study
-from hesrpt.whatif.request_limits import DEFAULT_LIMIT
+from hesrpt.whatif.assumptions import DEFAULT_LIMIT
 
 CURVES = "application,workers,speedup\na,1,1\na,4,3\na,8,2.5\nb,1,1\nb,2,1.2\n"
 

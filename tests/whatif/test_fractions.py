@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hesrpt import InputError
-from hesrpt.plotting.sensitivity_figures import draw_fractions
+from hesrpt.plotting.whatif_figures import draw_fractions
 from hesrpt.traces import Trace
 from hesrpt.whatif import FractionSweep, run_fractions, run_study
 

@@ -13,7 +13,7 @@ from support.trace_samples import make_trace
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
 from hesrpt.whatif import assume_speedup, run_study
-from hesrpt.whatif.request_limits import DEFAULT_LIMIT, ServerLimit, parse_limit
+from hesrpt.whatif.assumptions import DEFAULT_LIMIT, ServerLimit, parse_limit
 from hesrpt.whatif.study_jobs import build_jobs
 
 LIMITS = st.sampled_from(["1", "3", "8", "64", "0.5x", "1x", "4x", "largest", "2x,largest", "none"])

@@ -14,7 +14,7 @@ from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration_with_margin
 from hesrpt.whatif import run_study
-from hesrpt.whatif.study_options import DEFAULT_POLICIES
+from hesrpt.whatif.study_jobs import DEFAULT_POLICIES
 from hesrpt.whatif.study_results import SIZE_CLASSES
 
 
@@ -159,7 +159,7 @@ def test_size_classes_show_who_pays(example_trace: Trace) -> None:
     study = run_study(example_trace, policies=["equi", "hesrpt"])
     rows = study.rows_by_size()
     assert sum(row["jobs"] for row in rows) == len(study.trace)
-    assert [row["group"] for row in rows] == [size_class.title for size_class in SIZE_CLASSES]
+    assert [row["group"] for row in rows] == list(SIZE_CLASSES)
     # heSRPT favours small jobs over large ones, compared with EQUI.
     for metric in ("mean_flow_time", "mean_slowdown"):
         assert rows[0][metric]["hesrpt"] < rows[0][metric]["equi"]

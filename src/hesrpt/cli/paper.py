@@ -79,7 +79,7 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     from rich.text import Text
 
     from hesrpt.paper import Verdict
-    from hesrpt.paper.claims.verdicts import count_verdicts
+    from hesrpt.paper.claims import count_verdicts
 
     styles = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
     console = create_console()

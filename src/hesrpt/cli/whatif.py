@@ -268,7 +268,7 @@ def whatif(
             studies.append(replay_trace(jobs, each, progress))
     about = studies[0].conclusion
     if plot or sensitivity or fractions:
-        from hesrpt.plotting import save_figure, sensitivity_figures, whatif_figures
+        from hesrpt.plotting import save_figure, whatif_figures
     if plot is not None:
         save_figure(whatif_figures.draw_overview(studies[0]), plot, description=about)
     variations = Variations()
@@ -276,14 +276,14 @@ def whatif(
         with show_progress("sensitivity", hidden=as_json) as progress:
             swept = vary_parameters(jobs, options[0], progress=progress)
         variations = replace(variations, sensitivity=swept)
-        drawn = sensitivity_figures.draw_sensitivity(swept)
+        drawn = whatif_figures.draw_sensitivity(swept)
         save_figure(drawn, sensitivity, description=about)
     if fractions is not None:
         resizable = None if names is None else [name for name in names if name not in RIGID]
         with show_progress("fractions", hidden=as_json) as progress:
             counted = vary_fraction(jobs, options[0], resizable, progress=progress)
         variations = replace(variations, fractions=counted)
-        drawn = sensitivity_figures.draw_fractions(counted)
+        drawn = whatif_figures.draw_fractions(counted)
         save_figure(drawn, fractions, description=about)
     if csv is not None:
         write_csv(csv, studies[0].rows())

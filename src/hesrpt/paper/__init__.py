@@ -10,7 +10,7 @@ An :class:`Exhibit` is a figure with the data behind it, a :class:`Claim` is a s
 paper with our numbers and a verdict.
 """
 
-from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
+from hesrpt.paper.claims import RULES, Claim, Verdict
 from hesrpt.paper.exhibits import Exhibit, Settings
 from hesrpt.paper.reproduction import Reproduction, reproduce
 

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
 from hesrpt.paper import evaluation, extensions, speedup_curves
-from hesrpt.paper.claims import evaluation_section
-from hesrpt.paper.claims.theorems import THEOREM_CHECKS
-from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict, count_verdicts
-from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.claims import RULES, Claim, Verdict, count_verdicts
 from hesrpt.paper.exhibits import (
     POWERS,
     SHAPE,
@@ -29,8 +26,12 @@ from hesrpt.paper.exhibits import (
     save_page,
 )
 from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
+from hesrpt.paper.theorems import THEOREM_CHECKS
+from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
 from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
+
+Named = TypeVar("Named", Claim, Exhibit)
 
 
 @dataclass(frozen=True)
@@ -43,23 +44,22 @@ class Reproduction:
 
     def claim(self, name: str) -> Claim:
         """Return the claim with this name."""
-        for claim in self.claims:
-            if claim.name == name:
-                return claim
-        known = ", ".join(claim.name for claim in self.claims)
-        raise InputError(f"no claim named {name!r}; choose one of: {known}")
+        return _find(self.claims, name, "claim")
 
     def exhibit(self, name: str) -> Exhibit:
         """Return the exhibit with this name."""
-        for exhibit in self.exhibits:
-            if exhibit.name == name:
-                return exhibit
-        known = ", ".join(exhibit.name for exhibit in self.exhibits)
-        raise InputError(f"no exhibit named {name!r}; choose one of: {known}")
+        return _find(self.exhibits, name, "exhibit")
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the figures as JSON values."""
         return build_json(self.settings, self.exhibits, self.claims)
+
+
+def _find(items: Sequence[Named], name: str, kind: str) -> Named:
+    by_name = {item.name: item for item in items}
+    if name not in by_name:
+        raise InputError(f"no {kind} named {name!r}; choose one of: {', '.join(by_name)}")
+    return by_name[name]
 
 
 def reproduce(
@@ -113,9 +113,16 @@ def reproduce(
     tasks = _create_tasks(settings, fits)
     figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
     total = sum(_DURATIONS[kind] for kind, *_ in tasks) + figures * _DURATIONS["figure"]
-    counter = _ProgressCounter(progress, total)
+    done = 0
+
+    def advance(kind: str) -> None:
+        nonlocal done
+        done += _DURATIONS[kind]
+        if progress is not None:
+            progress(done, total, kind)
+
     directory = None if out is None else prepare_directory(out)
-    results = run_tasks(tasks, cores=cores, on_done=lambda key: counter.advance(key[0]))
+    results = run_tasks(tasks, cores=cores, on_done=lambda key: advance(key[0]))
     exhibits = _create_exhibits(settings, fits, results)
     claims = _create_claims(settings, fits, results)
     if directory is not None:
@@ -125,7 +132,7 @@ def reproduce(
             for exhibit in exhibits
             for page, figure in exhibit.pages.items()
         }
-        run_tasks(saving, cores=cores, on_done=lambda page: counter.advance("figure"))
+        run_tasks(saving, cores=cores, on_done=lambda page: advance("figure"))
         write_pages(directory, settings, exhibits, claims)
     return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
 
@@ -145,18 +152,6 @@ _DURATIONS = {
     "figure": 8,
 }
 _TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguishes it
-
-
-class _ProgressCounter:
-    """Reports how much of the work is done."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.done, self.total = progress, 0, total
-
-    def advance(self, kind: str) -> None:
-        self.done += _DURATIONS[kind]
-        if self.progress is not None:
-            self.progress(self.done, self.total, kind)
 
 
 def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey, Callable[[], Any]]:
@@ -214,16 +209,8 @@ def _create_exhibits(
         ),
         results["amdahl",],
         results["measured",],
-        extensions.exhibit_arrivals(_collect_streams(results), settings),
-        extensions.exhibit_bounds(
-            [
-                row
-                for p in extensions.POWERS
-                for load in extensions.BOUNDED_LOADS
-                for row in results["bounds", p, load]
-            ],
-            settings,
-        ),
+        extensions.exhibit_arrivals(_collect_rows(results, "arrivals"), settings),
+        extensions.exhibit_bounds(_collect_rows(results, "bounds"), settings),
     ]
 
 
@@ -237,13 +224,10 @@ def _create_table(
     )
 
 
-def _collect_streams(results: Mapping[_TaskKey, Any]) -> list[Row]:
-    return [
-        row
-        for p in extensions.POWERS
-        for load in extensions.LOADS
-        for row in results["arrivals", p, load]
-    ]
+def _collect_rows(results: Mapping[_TaskKey, Any], kind: str) -> list[Row]:
+    """Return the rows of all streams in the order of p and load."""
+    keys = sorted(key for key in results if key[0] == kind)
+    return [row for key in keys for row in results[key]]
 
 
 def _create_claims(
@@ -253,10 +237,10 @@ def _create_claims(
     table = _create_table(settings, "divisible", results)
     return [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
-        evaluation_section.check_power_laws_fit(fits),
+        speedup_curves.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *(check(table) for check in evaluation_section.EVALUATION_CHECKS),
-        evaluation_section.check_arrivals(extensions.compare_with_best(_collect_streams(results))),
+        *evaluation.judge_comparison(table),
+        extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
     ]
 
 
@@ -314,6 +298,10 @@ def prepare_directory(out: str | Path) -> Path:
     return directory
 
 
+# The fields of an exhibit in claims.json: the other data are in files of their own.
+_FIELDS_SHOWN = ("name", "title", "sentence", "parameters", "table")
+
+
 def build_json(
     settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
 ) -> dict[str, Any]:
@@ -321,25 +309,11 @@ def build_json(
     return {
         "hesrpt": __version__,
         "versions": get_versions(),
-        "settings": {
-            "seed": settings.seed,
-            "jobs": settings.jobs,
-            "servers": settings.servers,
-            "sets": settings.sets,
-            "curves": len(settings.curves),
-            "stream": settings.stream,
-        },
+        "settings": vars(settings) | {"curves": len(settings.curves)},
         "rules": RULES,
         "claims": [claim.as_json() for claim in claims],
         "figures": [
-            {
-                "name": exhibit.name,
-                "title": exhibit.title,
-                "sentence": exhibit.sentence,
-                "parameters": exhibit.parameters,
-                "table": exhibit.table,
-            }
-            for exhibit in exhibits
+            {name: getattr(exhibit, name) for name in _FIELDS_SHOWN} for exhibit in exhibits
         ],
     }
 

@@ -10,8 +10,9 @@ from math import isfinite
 import numpy as np
 
 from hesrpt.errors import FitError, FitWarning
+from hesrpt.paper.claims import Finding, claim_of, judge_which
 from hesrpt.paper.exhibits import NOT_RANDOM, Exhibit, Row
-from hesrpt.plotting import speedup_figures
+from hesrpt.plotting import paper_figures
 from hesrpt.readers import Curve
 from hesrpt.speedups import Amdahl, PowerLaw, fit_amdahl, fit_power_law
 
@@ -111,7 +112,7 @@ def exhibit_power_laws() -> Exhibit:
             "Every power law with p < 1 is concave and lies below the line p = 1, the speedup of "
             "jobs that use every server perfectly."
         ),
-        figure=speedup_figures.draw_power_laws(_POWERS_SHOWN, servers),
+        figure=paper_figures.draw_power_laws(_POWERS_SHOWN, servers),
         rows=[
             {"p": p, "servers": k, "speedup": k**p} for p in _POWERS_SHOWN for k in servers.tolist()
         ],
@@ -129,7 +130,7 @@ def exhibit_paper_fits() -> Exhibit:
             "The paper's fits to three PARSEC-3 benchmarks have p between 0.69 and 0.89. It does "
             "not publish the measured points."
         ),
-        figure=speedup_figures.draw_fitted_power_laws(PARSEC, servers),
+        figure=paper_figures.draw_fitted_power_laws(PARSEC, servers),
         rows=[
             {"application": name, "p": p, "servers": k, "speedup": k**p}
             for name, p in PARSEC.items()
@@ -142,7 +143,7 @@ def exhibit_paper_fits() -> Exhibit:
 def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit:
     """Return measured curves with both fits, on as many pages as they need."""
     first, *further = (
-        speedup_figures.draw_measured_curves(fits[start : start + CURVES_PER_PAGE])
+        paper_figures.draw_measured_curves(fits[start : start + CURVES_PER_PAGE])
         for start in range(0, len(fits), CURVES_PER_PAGE)
     )
     powers = [fit.power_law.p for fit in fits if fit.power_law and fit.r_squared[0] > 0]
@@ -173,4 +174,21 @@ def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit
             "down. R² is computed from the measured points; it is negative if their mean would "
             "fit better."
         ),
+    )
+
+
+@claim_of("Section 1, Figure 2")
+def check_power_laws_fit(fits: Sequence[FittedCurve]) -> Finding:
+    """A power law k^p fits a variety of measured speedups."""
+    power = np.array([fit.r_squared[0] for fit in fits])
+    good = int(np.sum(power >= 0.9))
+    amdahl = sum(fit.better == "Amdahl" for fit in fits)
+    return Finding(
+        computed=f"the fit has R² ≥ 0.9 for {good} of {len(fits)} measured curves and R² > 0 for "
+        f"{int(np.sum(power > 0))}; Amdahl's law fits {amdahl} better (holds if R² ≥ 0.9 for 90% "
+        "of the curves, roughly if for half of them)",
+        verdict=judge_which(good >= 0.9 * len(fits), good >= len(fits) / 2),
+        rule="which",
+        values={"good": good, "curves": len(fits)},
+        possible_reason="many measured curves flatten, or fall past a peak; no power law does",
     )

@@ -14,11 +14,13 @@ from hesrpt.plotting.style import (
     REFERENCE_COLOUR,
     Figure,
     add_legend_below,
+    create_panel,
     format_ratio,
     get_style,
     get_styles,
     use_log_scale,
     with_house_style,
+    write_beside,
 )
 from hesrpt.simulator import Comparison
 
@@ -57,14 +59,7 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
             capsize=3 if half_width > 0 else 0,
             markersize=5,
         )
-        axes.annotate(
-            format_ratio(ratio),
-            (high, place),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
+        write_beside(axes, format_ratio(ratio), (high, place), 6)
     label = "mean flow time relative to the best"
     if comparison.replications > 1:
         label += (
@@ -120,8 +115,7 @@ def draw_advantages(
     For each policy and value, ``times`` has the mean flow times of several batches under EQUI and
     under the policy. A line through each dot spans the batches.
     """
-    figure = Figure(figsize=(PANEL_WIDTH + 0.8, 3.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = create_panel(PANEL_WIDTH + 0.8, 3.0)
     for policy, by_value in times.items():
         style = get_style(policy)
         ratios = []
@@ -131,14 +125,12 @@ def draw_advantages(
             ratios.append(equi.sum() / other.sum())
         axes.plot(list(by_value), ratios, **style.line_options)
     axes.axhline(1.0, color=get_style("equi").colour, linewidth=1, zorder=1)
-    axes.annotate(
+    write_beside(
+        axes,
         get_style("equi").title,
         (1.0, 1.0),
+        3,
         xycoords=("axes fraction", "data"),
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
         annotation_clip=False,
     )
     if is_logarithmic:

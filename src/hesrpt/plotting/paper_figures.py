@@ -1,4 +1,4 @@
-"""The paper's figures that compare policies: over p, over the load, and on measured curves.
+"""The paper's figures: speedups, and policies compared over p, over the load and on curves.
 
 A dot is a median or a mean, and the line through it spans the lowest and the highest of the sets of
 jobs (or streams of arrivals) that it was computed from.
@@ -6,13 +6,17 @@ jobs (or streams of arrivals) that it was computed from.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullFormatter, NullLocator
 
+from hesrpt.arrays import FloatArray
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,
@@ -21,16 +25,19 @@ from hesrpt.plotting.style import (
     Style,
     add_legend_below,
     align_crowded_labels,
+    create_panel,
     escape_text,
     format_ratio,
     get_style,
     use_log_scale,
     use_power_axis,
     with_house_style,
+    write_beside,
 )
 
 if TYPE_CHECKING:
     from hesrpt.paper.evaluation import FlowTimeTable
+    from hesrpt.paper.speedup_curves import FittedCurve
 
 # Space to leave around the dots on a logarithmic axis.
 _MARGIN = 1.5
@@ -62,15 +69,9 @@ def draw_mean_flow_times(table: FlowTimeTable) -> Figure:
             axes.plot(median, place, style.marker, color=style.colour)
             axes.hlines(place, times.min(), times.max(), color=style.colour, linewidth=1.2)
             is_far_right = ratio > span**0.6
-            axes.annotate(
-                format_ratio(ratio),
-                (times.min() if is_far_right else times.max(), place),
-                xytext=(-5 if is_far_right else 5, 0),
-                textcoords="offset points",
-                ha="right" if is_far_right else "left",
-                va="center",
-                fontsize=7,
-            )
+            end = (times.min(), place) if is_far_right else (times.max(), place)
+            side, offset = ("right", -5) if is_far_right else ("left", 5)
+            write_beside(axes, format_ratio(ratio), end, offset, 7, ha=side)
         axes.axvline(
             table.median(p, "hesrpt"), color=REFERENCE_COLOUR, linewidth=0.7, linestyle=":"
         )
@@ -90,11 +91,10 @@ def draw_mean_flow_times(table: FlowTimeTable) -> Figure:
 @with_house_style
 def draw_ratios(table: FlowTimeTable) -> Figure:
     """Draw mean flow times relative to heSRPT over p."""
-    figure = Figure(figsize=(PANEL_WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = create_panel(PANEL_WIDTH, 3.4)
     _draw_ratios(axes, table)
     axes.set_ylabel("mean flow time\nrelative to heSRPT")
-    figure.legend(*_get_legend(axes), loc="outside right upper")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -174,8 +174,7 @@ def draw_losses_under_amdahl(
     rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]
 ) -> Figure:
     """Draw mean flow times relative to the optimum over the fraction f of Amdahl's law."""
-    figure = Figure(figsize=(PANEL_WIDTH + 1, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = create_panel(PANEL_WIDTH + 1, 3.4)
     for policy, title in titles.items():
         style = get_style(policy)
         line = [row for row in rows if row["policy"] == policy]
@@ -201,8 +200,7 @@ def draw_losses_under_amdahl(
 def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> Figure:
     """Draw mean flow times relative to the optimum for each measured curve."""
     curves = [row["curve"] for row in rows if row["policy"] == next(iter(titles))]
-    figure = Figure(figsize=(FULL_WIDTH, 1.2 + 0.45 * len(curves)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = create_panel(FULL_WIDTH, 1.2 + 0.45 * len(curves))
     for place, (policy, title) in enumerate(titles.items()):
         style = get_style(policy)
         for number, row in enumerate(row for row in rows if row["policy"] == policy):
@@ -212,14 +210,7 @@ def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str
             )
             axes.hlines(at, low, high, color=style.colour, linewidth=1.2)
             axes.plot(ratio, at, style.marker, color=style.colour, label="" if number else title)
-            axes.annotate(
-                f"{ratio:.2f}",
-                (high, at),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
+            write_beside(axes, f"{ratio:.2f}", (high, at), 5, 7)
     axes.axvline(1.0, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     for border in range(1, len(curves)):
         axes.axhline(border - 0.5, color="#CCCCCC", linewidth=0.6, zorder=0)
@@ -235,8 +226,7 @@ def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str
 @with_house_style
 def draw_loss_distribution(rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> Figure:
     """Draw the fraction of many measured curves on which a policy stays below a ratio."""
-    figure = Figure(figsize=(PANEL_WIDTH + 1, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = create_panel(PANEL_WIDTH + 1, 3.4)
     for policy, title in titles.items():
         style = get_style(policy)
         ratios = np.sort([row["ratio_to_optimum"] for row in rows if row["policy"] == policy])
@@ -264,6 +254,105 @@ def _draw_dot(
     axes.vlines(point[0], *spread, color=style.colour, linewidth=1.2)
 
 
-def _get_legend(axes: Axes) -> tuple[list[Any], list[str]]:
-    handles, labels = axes.get_legend_handles_labels()
-    return handles, labels
+# --- speedup curves ---------------------------------------------------------------------------
+
+# Laws are not policies: no policy has these colours.
+_POWER_LAW_COLOUR, _AMDAHL_COLOUR = "#00798C", "#AA4499"
+
+
+@with_house_style
+def draw_power_laws(powers: Sequence[float], servers: FloatArray) -> Figure:
+    """Draw k^p for several p, which is a straight line for p = 1 (Fig. 1)."""
+    figure, axes = create_panel(PANEL_WIDTH, 3.2)
+    for p, colour in zip(powers, [*_choose_shades(len(powers) - 1), "grey"], strict=True):
+        axes.plot(servers, servers**p, color=colour, linestyle="--" if p == 1 else "-")
+        end = servers[-1], servers[-1] ** p
+        write_beside(axes, f"p = {p:g}", end, 4, annotation_clip=False)
+    axes.set_xlim(1, servers[-1])
+    axes.set_ylim(0, servers[-1])
+    axes.set_xticks([1, 8, 16, 24, 32])
+    axes.set_xlabel("servers k")
+    axes.set_ylabel("speedup $s(k) = k^p$")
+    return figure
+
+
+@with_house_style
+def draw_fitted_power_laws(powers: Mapping[str, float], servers: FloatArray) -> Figure:
+    """Draw power laws that were fitted to applications, without the measured points (Fig. 2)."""
+    figure, axes = create_panel(PANEL_WIDTH, 3.2)
+    for (name, p), colour in zip(powers.items(), _choose_shades(len(powers)), strict=True):
+        axes.plot(servers, servers**p, color=colour, label=f"{name}: p = {p:g}")
+    axes.plot(servers, servers, color="grey", linestyle="--", label="p = 1")
+    _use_binary_log_scales(axes)
+    axes.set_xlabel("servers")
+    axes.set_ylabel("speedup")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+@with_house_style
+def draw_measured_curves(curves: Sequence[FittedCurve]) -> Figure:
+    """Draw each measured curve with the laws fitted to it, in a panel of its own."""
+    columns = min(4 if len(curves) > 6 else 3, len(curves))
+    lines = ceil(len(curves) / columns)
+    figure = Figure(figsize=(FULL_WIDTH, 1.85 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, fitted in zip(panels, curves, strict=False):
+        _draw_measured_curve(axes, fitted)
+    for axes in panels[len(curves) :]:
+        axes.set_visible(False)
+    for axes in panels[max(len(curves) - columns, 0) : len(curves)]:
+        axes.set_xlabel("servers")
+    for axes in panels[::columns]:
+        axes.set_ylabel("speedup")
+    panels[0].plot([], [], "o", color="black", markersize=3, label="measured")
+    panels[0].plot([], [], color=_POWER_LAW_COLOUR, label="power law $k^p$")
+    panels[0].plot([], [], color=_AMDAHL_COLOUR, linestyle="--", label="Amdahl's law, f")
+    add_legend_below(figure, panels[0])
+    return figure
+
+
+def _draw_measured_curve(axes: Axes, fitted: FittedCurve) -> None:
+    servers, speedups = np.array(fitted.curve.servers), np.array(fitted.curve.speedups)
+    k = np.geomspace(servers.min(), servers.max(), 60)
+    labels = []
+    if fitted.power_law is not None:
+        axes.plot(k, fitted.power_law.rate(k), color=_POWER_LAW_COLOUR)
+        labels.append(f"p = {fitted.power_law.p:.2f}, R² {_format_fit(fitted.r_squared[0])}")
+    if fitted.amdahl is not None:
+        axes.plot(k, fitted.amdahl.rate(k), color=_AMDAHL_COLOUR, linestyle="--")
+        fraction = fitted.amdahl.parallel_fraction
+        labels.append(f"f = {fraction:.3f}, R² {_format_fit(fitted.r_squared[1])}")
+    axes.plot(servers, speedups, "o", color="black", markersize=3)
+    _use_binary_log_scales(axes)
+    lowest = min(float(speedups[speedups > 0].min(initial=1.0)), 1.0)
+    # Leave room for the labels above the curve.
+    axes.set_ylim(lowest * 0.8, max(float(speedups.max()), 1.0) ** 1.35 * 2.0)
+    axes.annotate(
+        "\n".join(labels) or "does not grow",
+        (0.04, 0.97),
+        xycoords="axes fraction",
+        va="top",
+        fontsize=6.5,
+    )
+    name = escape_text(fitted.curve.application) or "measured"
+    axes.set_title(
+        "\n".join(textwrap.wrap(name, 26, max_lines=2, placeholder=" …")), fontsize="small"
+    )
+
+
+def _choose_shades(count: int) -> list[Any]:
+    return list(colormaps["viridis"](np.linspace(0.0, 0.8, count)))
+
+
+def _format_fit(r_squared: float) -> str:
+    return f"{r_squared:.3f}" if r_squared > -10 else "below −10"
+
+
+def _use_binary_log_scales(axes: Axes) -> None:
+    """Make both axes logarithmic, with plain numbers at powers of two as labels."""
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())

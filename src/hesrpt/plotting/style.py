@@ -178,6 +178,27 @@ def add_legend_below(figure: Figure, axes: Axes, most_columns: int | None = None
     )
 
 
+def create_panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure with a single panel, and the axes of the panel."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def write_beside(
+    axes: Axes, text: str, point: tuple[Any, Any], offset: float, size: float = 8, **options: Any
+) -> None:
+    """Write a small text beside a point, ``offset`` points to the right of it."""
+    axes.annotate(
+        text,
+        point,
+        xytext=(offset, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=size,
+        **options,
+    )
+
+
 def format_ratio(ratio: float) -> str:
     """Return a ratio with three significant digits.
 

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.ticker import PercentFormatter
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.plotting.style import (
     FULL_WIDTH,
+    REFERENCE_COLOUR,
     Figure,
     add_legend_below,
+    create_panel,
     get_style,
     use_log_scale,
     with_house_style,
@@ -29,7 +32,7 @@ from hesrpt.traces.trace import RECORDED
 from hesrpt.units import DAY, HOUR, choose_time_unit, format_duration
 
 if TYPE_CHECKING:
-    from hesrpt.whatif import Study
+    from hesrpt.whatif import FractionSweep, Sensitivity, Study
 
 #: The width of figures in the report, in inches.
 REPORT_WIDTH = 4.2
@@ -47,26 +50,11 @@ def draw_overview(study: Study) -> Figure:
     return figure
 
 
-def draw_flow_times(study: Study) -> Figure:
-    """Draw the fraction of jobs whose flow time is at most t, over t."""
-    return draw_panel(lambda axes: plot_flow_times(axes, study))
-
-
-def draw_jobs_over_time(study: Study) -> Figure:
-    """Draw the number of jobs in the system over time."""
-    return draw_panel(lambda axes: plot_jobs(axes, study))
-
-
-def draw_size_classes(study: Study, metric: str = "mean_flow_time") -> Figure:
-    """Draw mean flow times or slowdowns by size of the jobs."""
-    return draw_panel(lambda axes: plot_size_classes(axes, study, metric))
-
-
 @with_house_style
 def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
     """Draw when jobs are submitted, and how long those take, by hour of the day or day of week."""
-    figure = Figure(figsize=(REPORT_WIDTH, 2.9), layout="constrained")
-    plot_rhythm(figure.subplots(), study, is_weekly)
+    figure, axes = create_panel(REPORT_WIDTH, 2.9)
+    plot_rhythm(axes, study, is_weekly)
     bars, lines = (axes.get_legend_handles_labels() for axes in figure.axes)
     figure.legend([*bars[0], *lines[0]], [*bars[1], *lines[1]], loc="outside lower center", ncols=2)
     return figure
@@ -75,20 +63,19 @@ def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
 @with_house_style
 def draw_servers_over_time(study: Study, policy: str) -> Figure | None:
     """Draw the servers in use under one policy; None if the simulation is too long to list."""
-    figure = Figure(figsize=(REPORT_WIDTH, 1.9), layout="constrained")
+    figure, axes = create_panel(REPORT_WIDTH, 1.9)
     try:
-        plot_servers(figure.subplots(), study, policy)
+        plot_servers(axes, study, policy)
     except InputError:
         return None
     return figure
 
 
 @with_house_style
-def draw_panel(plot: Callable[[Axes], None]) -> Figure:
-    """Draw one panel for the report, with its legend below."""
-    figure = Figure(figsize=(REPORT_WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
-    plot(axes)
+def draw_panel(plot: Callable[..., None], *arguments: Any) -> Figure:
+    """Draw one panel for the report with any of the functions below, and its legend below it."""
+    figure, axes = create_panel(REPORT_WIDTH, 3.2)
+    plot(axes, *arguments)
     add_legend_below(figure, axes, most_columns=3)
     return figure
 
@@ -279,3 +266,109 @@ def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
     borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
     at_borders = run.timeline.server_seconds_until(borders)
     return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)
+
+
+# --- one thing varied: where adaptive pays off, and how many must change ----------------------
+
+#: What is varied, and how axes call it.
+SWEEP_LABELS = {
+    "p": "p of the speedup $k^p$",
+    "resize_cost": "cost of a resize (s)",
+    "size_error": "size error (σ of ln size)",
+}
+
+
+@with_house_style
+def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
+    """Draw flow times under other policies relative to adaptive, as one assumption varies."""
+    figure = Figure(figsize=(FULL_WIDTH, 3.0), layout="constrained")
+    panels = figure.subplots(1, len(SWEEP_LABELS), sharey=True)
+    for axes, parameter in zip(panels, SWEEP_LABELS, strict=True):
+        plot_gains(axes, sensitivity, parameter, is_first=axes is panels[0])
+    add_legend_below(figure, panels[0])
+    figure.suptitle(
+        f"Assumed unless varied: {sensitivity.study.options.assumption.text}", wrap=True
+    )
+    return figure
+
+
+@with_house_style
+def draw_fractions(sweep: FractionSweep) -> Figure:
+    """Draw mean flow time over the malleable fraction, and who gains: those who change, or not."""
+    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plot_means(left, sweep)
+    plot_who_gains(right, sweep)
+    add_legend_below(figure, left)
+    figure.suptitle(f"Assumed: {sweep.study.options.assumption.text}", wrap=True)
+    return figure
+
+
+def plot_gains(axes: Axes, sensitivity: Sensitivity, parameter: str, is_first: bool = True) -> None:
+    """Plot the flow times under other policies relative to adaptive, as one parameter varies."""
+    others = [name for name in sensitivity.points[0].flow_times if name != "adaptive"]
+    gains = [point.gain(other) for point in sensitivity.points for other in others]
+    low, high = min(*gains, 0.8) / 1.1, max(*gains, 1.25) * 1.1
+    points = sensitivity.select(parameter)
+    for other in others:
+        ratios = [point.gain(other) for point in points]
+        axes.plot([point.value for point in points], ratios, **get_style(other).line_options)
+    if parameter == "resize_cost":
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
+    use_log_scale(axes)
+    axes.axhline(1, color=REFERENCE_COLOUR, linewidth=1)
+    axes.axhspan(low, 1, color="#D55E00", alpha=0.08, linewidth=0)
+    axes.set(xlabel=SWEEP_LABELS[parameter], ylim=(low, high))
+    if is_first:
+        axes.set_ylabel("mean flow time\nrelative to adaptive")
+        axes.annotate(
+            "adaptive is worse",
+            (0.03, 0.02),
+            xycoords="axes fraction",
+            color="#A03000",
+            fontsize=8,
+        )
+
+
+def plot_means(axes: Axes, sweep: FractionSweep) -> None:
+    """Plot the mean flow time of all jobs over the malleable fraction."""
+    unit = choose_time_unit(sweep.base)
+    base = sweep.base / unit.seconds
+    easy = get_style("easy")
+    axes.axhline(base, color=easy.colour, linewidth=easy.width, linestyle="--", label=easy.title)
+    for policy in sweep.policies:
+        times = [point.flow_times[policy] / unit.seconds for point in sweep.points]
+        fractions = [point.fraction for point in sweep.points]
+        axes.plot([0, *fractions], [base, *times], **get_style(policy).line_options)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"mean flow time ({unit.symbol})")
+    axes.set_title("all jobs", loc="left")
+    _label_fractions(axes, sweep)
+
+
+def plot_who_gains(axes: Axes, sweep: FractionSweep) -> None:
+    """Plot who gains over the malleable fraction: those who change, or the others."""
+    for policy in sweep.policies:
+        style = get_style(policy)
+        for kind, line in (("changed", "-"), ("unchanged", ":")):
+            shown = {
+                point.fraction: getattr(point, kind)[policy]
+                for point in sweep.points
+                if policy in getattr(point, kind)
+            }
+            # Only solid lines are in the legend.
+            label = style.title if kind == "changed" else None
+            options = style.line_options | {"linestyle": line, "label": label}
+            axes.plot(list(shown), list(shown.values()), **options)
+    axes.axhline(1, color=REFERENCE_COLOUR, linewidth=1)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("mean flow time relative to EASY")
+    axes.set_title("those who change (—) and the others (···)", loc="left")
+    _label_fractions(axes, sweep)
+
+
+def _label_fractions(axes: Axes, sweep: FractionSweep) -> None:
+    axes.set_xlabel(f"malleable fraction of the {sweep.counted}")
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -7,7 +7,7 @@ together on servers of different kinds, become one job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import NamedTuple
@@ -64,20 +64,13 @@ class _Defect(NamedTuple):
     jobs: BoolArray
 
 
-class _Columns(NamedTuple):
-    submit_times: FloatArray
-    runtimes: FloatArray
-    servers: FloatArray
-    start_times: FloatArray
-    estimates: FloatArray
-
-
 @dataclass
 class TraceBuilder:
     """Collects usable jobs and counts the others; if strict, an unusable job is an error."""
 
     source: str
     strict: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)  # the user's names of our columns
     kept: tuple[str, ...] = ()  # other columns to keep as labels, by their names in the file
     jobs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
@@ -86,7 +79,7 @@ class TraceBuilder:
     #: What each column should hold.
     expected: dict[str, str] = field(default_factory=_EXPECTED.copy)
     _examples: dict[str, str] = field(default_factory=dict)  # of dropped jobs, by reason
-    _batches: list[_Columns] = field(default_factory=list)
+    _batches: list[FloatArray] = field(default_factory=list)  # a row for each column of numbers
     _names: list[str] = field(default_factory=list)
     _labels: dict[str, list[str]] = field(default_factory=dict)
 
@@ -112,19 +105,10 @@ class TraceBuilder:
             if defect.reason not in self._examples:
                 self._examples[defect.reason] = self._describe_first(jobs, defect)
         start, estimate = jobs.start_times, jobs.estimates
-        self._batches.append(
-            _Columns(
-                submit_times=jobs.submit_times[usable],
-                runtimes=jobs.runtimes[usable],
-                servers=np.ceil(jobs.servers[usable]),
-                start_times=np.where(
-                    _is_plausible(start) & (start >= jobs.submit_times), start, np.nan
-                )[usable],
-                estimates=np.where(_is_plausible(estimate) & (estimate > 0), estimate, np.nan)[
-                    usable
-                ],
-            )
-        )
+        start = np.where(_is_plausible(start) & (start >= jobs.submit_times), start, np.nan)
+        estimate = np.where(_is_plausible(estimate) & (estimate > 0), estimate, np.nan)
+        columns = (jobs.submit_times, jobs.runtimes, np.ceil(jobs.servers), start, estimate)
+        self._batches.append(np.array(columns)[:, usable])
         self._names += compress(jobs.names, usable)
         for name, values in jobs.labels.items():
             self._labels.setdefault(name, []).extend(compress(values, usable))
@@ -149,17 +133,17 @@ class TraceBuilder:
             raise InputError(
                 f"{self.source}: contains no usable job: {counts}; for example, {example}"
             )
-        jobs = _Columns(*(np.concatenate(parts) for parts in zip(*self._batches, strict=True)))
-        order = np.argsort(jobs.submit_times, kind="stable")
-        jobs = _Columns(*(column[order] for column in jobs))
-        first = float(jobs.submit_times[0])
+        jobs = np.concatenate(self._batches, axis=1)
+        order = np.argsort(jobs[0], kind="stable")
+        submit_times, runtimes, servers, start_times, estimates = jobs[:, order]
+        first = float(submit_times[0])
         return Trace(
             source=self.source,
-            submit_times=jobs.submit_times - first,
-            runtimes=jobs.runtimes,
-            servers=jobs.servers,
-            start_times=jobs.start_times - first,
-            estimates=jobs.estimates,
+            submit_times=submit_times - first,
+            runtimes=runtimes,
+            servers=servers,
+            start_times=start_times - first,
+            estimates=estimates,
             names=tuple(self._names[job] for job in order.tolist()),
             labels={
                 name: np.array(values)[order]
@@ -246,35 +230,14 @@ def join_components(components: RawJobs, jobs: Sequence[str]) -> RawJobs:
 Cells = Mapping[str, Sequence[str]]
 
 
-@dataclass
-class JobTexts:
-    """Jobs as they are written in a file, one entry per job in each list."""
+class JobText(NamedTuple):
+    """A job as it is written in a file."""
 
-    places: list[int | str] = field(default_factory=list)
-    #: The cells of each row, in the order of the columns.
-    rows: list[Sequence[str]] = field(default_factory=list)
-    is_readable: list[bool] = field(default_factory=list)
-    #: How many jobs each row stands for.
-    counts: list[int] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def add(
-        self, place: int | str, row: Sequence[str], *, is_readable: bool = True, count: int = 1
-    ) -> None:
-        """Add a row."""
-        self.places.append(place)
-        self.rows.append(row)
-        self.is_readable.append(is_readable)
-        self.counts.append(count)
-
-    def list_column(self, position: int) -> list[str]:
-        """Return the cells of a column; those of unreadable rows are empty."""
-        return [
-            row[position] if is_readable else ""
-            for row, is_readable in zip(self.rows, self.is_readable, strict=True)
-        ]
+    place: int | str
+    cells: Sequence[str]
+    is_readable: bool = True
+    jobs: int = 1  # how many it stands for
+    component_of: str | None = None  # the heterogeneous job that it is a part of
 
 
 @dataclass
@@ -293,13 +256,23 @@ class JobParser:
     time_kind: TimeKind | None = None
     _jobs: int = 0
 
-    def parse(self, texts: JobTexts) -> RawJobs:
-        """Return the jobs that texts stand for."""
+    def add_jobs(self, builder: TraceBuilder, batches: Iterable[Sequence[JobText]]) -> None:
+        """Add jobs to a trace, and the components of heterogeneous jobs, which may be far apart."""
+        components: list[JobText] = []
+        for batch in batches:
+            components += [text for text in batch if text.component_of is not None]
+            if whole := [text for text in batch if text.component_of is None]:
+                builder.add(self._parse(whole))
+        if components:
+            owners = [str(text.component_of) for text in components]
+            builder.add(join_components(self._parse(components), owners))
+
+    def _parse(self, texts: Sequence[JobText]) -> RawJobs:
         jobs = len(texts)
-        cells = {ours: texts.list_column(position) for ours, position in self.positions.items()}
+        cells = {ours: _list_column(texts, at) for ours, at in self.positions.items()}
         submit = self._parse_times(cells, "submit", jobs)
         start = self._parse_times(cells, "start", jobs)
-        defects = {UNREADABLE: ~np.array(texts.is_readable)}
+        defects = {UNREADABLE: np.array([not text.is_readable for text in texts])}
         if self.find_unfinished is not None:
             defects[UNFINISHED] = np.array(self.find_unfinished(cells))
         with np.errstate(invalid="ignore"):  # infinity minus infinity: both values are invalid
@@ -312,10 +285,10 @@ class JobParser:
             if ours == "runtime" and not cells.get(ours, [""] * jobs)[job].strip():
                 ends = [cells[key][job] for key in ("start", "end") if key in cells]
                 return " to ".join(ends) if any(ends) else ""
-            return cells[ours][job] if ours else ", ".join(texts.rows[job])
+            return cells[ours][job] if ours else ", ".join(texts[job].cells)
 
         return RawJobs(
-            places=texts.places,
+            places=[text.place for text in texts],
             names=self._get_names(cells, jobs),
             submit_times=submit,
             runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
@@ -325,7 +298,7 @@ class JobParser:
             defects=defects,
             quote=quote,
             labels=self._get_labels(cells, texts),
-            counts=texts.counts,
+            counts=[text.jobs for text in texts],
         )
 
     def build(self, builder: TraceBuilder) -> Trace:
@@ -342,8 +315,8 @@ class JobParser:
             return [name.strip() for name in cells["name"]]
         return [str(job) for job in range(first, first + jobs)]
 
-    def _get_labels(self, cells: Cells, texts: JobTexts) -> dict[str, list[str]]:
-        labels = {name: texts.list_column(position) for name, position in self.kept.items()}
+    def _get_labels(self, cells: Cells, texts: Sequence[JobText]) -> dict[str, list[str]]:
+        labels = {name: _list_column(texts, at) for name, at in self.kept.items()}
         if "user" in cells:
             labels["user"] = list(cells["user"])
         return {name: list(map(str.strip, values)) for name, values in labels.items()}
@@ -367,3 +340,8 @@ class JobParser:
             is_invalid |= (kinds == TimeKind.NUMBER) & (times < 0)
         times[is_invalid] = np.inf
         return times
+
+
+def _list_column(texts: Sequence[JobText], position: int) -> list[str]:
+    """Return the cells of a column; those of unreadable rows are empty."""
+    return [text.cells[position] if text.is_readable else "" for text in texts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hesrpt.errors import InputError
-from hesrpt.files import Block, describe_source, read_pieces, split_blocks
-from hesrpt.traces import batsim, elastisim, philly, sacct, swf, table
+from hesrpt.files import describe_source, read_pieces, split_blocks
+from hesrpt.traces import json_jobs, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.columns import check_columns
-from hesrpt.traces.json_jobs import is_json, parse_document
+from hesrpt.traces.simulator_workloads import (
+    is_batsim,
+    is_elastisim,
+    read_batsim,
+    read_elastisim,
+)
 from hesrpt.traces.trace import Trace
 from hesrpt.validation import check_choice, shorten
 
@@ -24,36 +28,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TextFormat:
-    """How to recognise a format by its first line that is not blank, and how to read it."""
+class Format:
+    """How to recognise a format, and how to read it."""
 
     title: str
-    recognises: Callable[[str], bool]
-    #: Called with the text from that line on, a builder, and the user's mapping of columns.
-    read: Callable[[Iterable[Block], TraceBuilder, Mapping[str, str]], Trace]
-
-
-@dataclass(frozen=True)
-class JsonFormat:
-    """How to recognise a JSON document, and how to read it."""
-
-    title: str
+    #: Called with a JSON document, or with the first line of a text that is not blank.
     recognises: Callable[[Any], bool]
-    #: Called with the document, a builder, and the user's mapping of columns.
-    read: Callable[[Any, TraceBuilder, Mapping[str, str]], Trace]
+    #: Called with the document, or with the blocks of the text from that line on.
+    read: Callable[[Any, TraceBuilder], Trace]
+    is_json: bool = True
+    #: Whether a user may say which columns are which.
+    has_columns: bool = False
 
 
 #: The first format that recognises a trace reads it.
-FORMATS: dict[str, TextFormat | JsonFormat] = {
-    "swf": TextFormat("Standard Workload Format", swf.is_swf, swf.read_swf),
-    "sacct": TextFormat("sacct --parsable2", sacct.is_sacct, sacct.read_sacct),
-    "sacct-json": JsonFormat("sacct --json", sacct.is_sacct_json, sacct.read_sacct_json),
-    "batsim": JsonFormat("a workload of Batsim", batsim.is_batsim, batsim.read_batsim),
-    "elastisim": JsonFormat(
-        "a workload of ElastiSim", elastisim.is_elastisim, elastisim.read_elastisim
+FORMATS = {
+    "swf": Format("SWF", swf.is_swf, swf.read_swf, is_json=False),
+    "sacct": Format(
+        "sacct --parsable2", sacct.is_sacct, sacct.read_sacct, is_json=False, has_columns=True
     ),
-    "philly": JsonFormat("Philly's job log", philly.is_philly, philly.read_philly),
-    "csv": TextFormat("a table with a header", table.is_delimited, table.read_delimited),
+    "sacct-json": Format("sacct --json", sacct.is_sacct_json, sacct.read_sacct_json),
+    "batsim": Format("a workload of Batsim", is_batsim, read_batsim),
+    "elastisim": Format("a workload of ElastiSim", is_elastisim, read_elastisim),
+    "philly": Format("Philly's job log", json_jobs.is_philly, json_jobs.read_philly),
+    "csv": Format(
+        "a table with a header", lambda line: True, table.read_csv, is_json=False, has_columns=True
+    ),
 }
 
 
@@ -93,12 +93,11 @@ def read_trace(
     """
     if format is not None:
         check_choice("format", format, tuple(FORMATS))
-    columns = columns or {}
-    check_columns(columns)
-    builder = TraceBuilder(describe_source(path), strict, tuple(labels))
+    table.check_columns(columns or {})
+    builder = TraceBuilder(describe_source(path), strict, columns or {}, tuple(labels))
     digest = sha256()
     with closing(_hash_pieces(read_pieces(path), digest)) as pieces:
-        trace = _read(pieces, builder, format, columns, progress)
+        trace = _read(pieces, builder, format, progress)
         for _ in pieces:  # whatever the reader has left
             pass
     return replace(trace, sha256=digest.hexdigest())
@@ -118,51 +117,53 @@ def _read(
     pieces: Iterator[bytes],
     builder: TraceBuilder,
     format: str | None,  # noqa: A002
-    columns: Mapping[str, str],
     progress: Callable[[int], None] | None,
 ) -> Trace:
     start = b""
     while not start.strip() and (piece := next(pieces, b"")):
         start += piece
-    pieces_again = chain([start], pieces)
-    if format is None and is_json(start):
-        return _read_json(pieces_again, builder, columns)
-    if format == "sacct" and is_json(start):
+    pieces = chain([start], pieces)
+    is_json = start.lstrip()[:1] in (b"{", b"[")
+    if format == "sacct" and is_json:
         format = "sacct-json"  # noqa: A001
-    if format is not None and isinstance(known := FORMATS[format], JsonFormat):
-        document = parse_document(pieces_again, builder.source)
-        if not known.recognises(document):
-            raise InputError(
-                f"must be that of {builder.source}, got {format!r} ({known.title}); "
-                f"{_describe_document(document)}",
-                argument="format",
-            )
-        return known.read(document, builder, columns)
-    blocks = split_blocks(pieces_again, builder.source, progress)
-    first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
-    if first is None:
-        raise InputError(f"{builder.source}: is empty; a trace was expected")
-    line = next(filter(str.strip, first.lines))
-    text_format = FORMATS[format] if format is not None else _recognise_text(line)
-    return text_format.read(chain([first], blocks), builder, columns)
+    content: Any
+    if is_json if format is None else FORMATS[format].is_json:
+        content = json_jobs.parse_document(pieces, builder.source)
+        known = _recognise_document(content, builder.source, format)
+    else:
+        blocks = split_blocks(pieces, builder.source, progress)
+        first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
+        if first is None:
+            raise InputError(f"{builder.source}: is empty; a trace was expected")
+        line = next(filter(str.strip, first.lines))
+        content = chain([first], blocks)
+        texts = (each for each in FORMATS.values() if not each.is_json and each.recognises(line))
+        known = next(texts) if format is None else FORMATS[format]
+    if builder.columns and not known.has_columns:
+        ours, theirs = next(iter(builder.columns.items()))
+        raise InputError(
+            f"does not apply to {builder.source}, got {ours}={theirs}: the columns of "
+            f"{known.title} have fixed meanings",
+            argument="columns",
+        )
+    return known.read(content, builder)
 
 
-def _read_json(pieces: Iterable[bytes], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
-    document = parse_document(pieces, builder.source)
-    known = [each for each in FORMATS.values() if isinstance(each, JsonFormat)]
-    for each in known:
+def _recognise_document(document: Any, source: str, format: str | None) -> Format:  # noqa: A002
+    """Return the format of a JSON document, or raise an error if it is not the expected one."""
+    known = [each for each in FORMATS.values() if each.is_json]
+    candidates = known if format is None else [FORMATS[format]]
+    for each in candidates:
         if each.recognises(document):
-            return each.read(document, builder, columns)
+            return each
+    if format is not None:
+        raise InputError(
+            f"must be that of {source}, got {format!r} ({FORMATS[format].title}); "
+            f"{_describe_document(document)}",
+            argument="format",
+        )
     titles = ", ".join(each.title for each in known[:-1]) + f" or {known[-1].title}"
-    raise InputError(f"{builder.source}: is JSON, but not {titles}; {_describe_document(document)}")
-
-
-def _recognise_text(line: str) -> TextFormat:
-    return next(
-        known
-        for known in FORMATS.values()
-        if isinstance(known, TextFormat) and known.recognises(line)
-    )
+    raise InputError(f"{source}: is JSON, but not {titles}; {_describe_document(document)}")
 
 
 def _describe_document(document: Any) -> str:

@@ -1,16 +1,19 @@
-"""What the JSON formats share: parsing a document, and adding its jobs to a trace."""
+"""Traces in JSON: what the formats share, and the job log of Microsoft's Philly clusters."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from hesrpt.errors import InputError
-from hesrpt.traces.building import Cells, JobParser, JobTexts, TraceBuilder, join_components
-from hesrpt.traces.columns import COLUMNS
+from hesrpt.traces.building import Cells, JobParser, JobText, TraceBuilder
+from hesrpt.traces.cells import parse_times
+from hesrpt.traces.table import COLUMNS
+from hesrpt.traces.trace import Trace
 from hesrpt.validation import shorten
 
 #: A document that is longer than this is refused: it would need several times as much memory.
@@ -25,11 +28,6 @@ class JsonJob:
         self.texts = {ours: write_text(value) for ours, value in values.items()}
         self.count = count  # how many jobs it stands for
         self.component_of = component_of  # the heterogeneous job that it is a part of
-
-
-def is_json(data: bytes) -> bool:
-    """Return whether a file that starts with these bytes is a JSON object or a list."""
-    return data.lstrip()[:1] in (b"{", b"[")
 
 
 def parse_document(pieces: Iterable[bytes], source: str) -> Any:
@@ -108,35 +106,77 @@ def add_jobs(
             raise InputError(
                 f"{builder.source}: no job has {shorten(name)}; the first has {shorten(keys)}"
             )
-    whole, components = JobTexts(), JobTexts()
-    owners: list[str] = []
+    texts = []
     for number, job in enumerate(jobs):
         place = f"{list_name}[{number}]"
         if not isinstance(job, dict):
-            whole.add(place, [write_text(job)], is_readable=False)
+            texts.append(JobText(place, [write_text(job)], is_readable=False))
             continue
         described = describe(job)
+        described.texts["name"] = described.texts.get("name") or str(number)
         row = [described.texts.get(ours, "") for ours in _KEYS]
         row += [write_text(job.get(name)) for name in builder.kept]
-        row[_KEYS.index("name")] = row[_KEYS.index("name")] or str(number)
-        if described.component_of is None:
-            whole.add(place, row, count=described.count)
-        else:
-            components.add(place, row)
-            owners.append(described.component_of)
-    is_used = {
-        ours: any(row[position] for row in chain(whole.rows, components.rows) if len(row) > 1)
-        for position, ours in enumerate(_KEYS)
-    }
+        texts.append(JobText(place, row, jobs=described.count, component_of=described.component_of))
+    readable = [text.cells for text in texts if text.is_readable]
     positions = {
         ours: position
         for position, ours in enumerate(_KEYS)
-        if is_used[ours] or ours in ("submit", "servers", "state")
+        if ours in ("submit", "servers", "state") or any(row[position] for row in readable)
     }
     kept = {name: position for position, name in enumerate(builder.kept, len(_KEYS))}
     parser = JobParser(positions, find_unfinished=find_unfinished, kept=kept)
-    if len(whole):
-        builder.add(parser.parse(whole))
-    if owners:
-        builder.add(join_components(parser.parse(components), owners))
+    parser.add_jobs(builder, [texts])
     return parser
+
+
+_RUNNING = "running"
+
+
+def is_philly(document: Any) -> bool:
+    """Return whether a JSON document is a job log of Philly."""
+    return isinstance(document, list) and "attempts" in get_first_job(document)
+
+
+def read_philly(document: Any, builder: TraceBuilder) -> Trace:
+    """Read a job log of Philly: a list of jobs with their attempts to run.
+
+    A job runs again after a failure or a preemption. Its run time is that of all its attempts, its
+    start that of the first, and its servers are the GPUs of its widest attempt.
+    """
+    return add_jobs(builder, "jobs", document, _describe_job, _find_unfinished).build(builder)
+
+
+def _describe_job(job: Mapping[str, Any]) -> JsonJob:
+    attempts = job.get("attempts")
+    attempts = attempts if isinstance(attempts, list) else []
+    starts = [write_text(get_member(attempt, "start_time")) for attempt in attempts]
+    ends = [write_text(get_member(attempt, "end_time")) for attempt in attempts]
+    runtime = None
+    if attempts:
+        # Attempts without a start or an end are errors of the log.
+        with np.errstate(invalid="ignore"):
+            times = parse_times(ends)[0] - parse_times(starts)[0]
+        known = times[np.isfinite(times)]
+        runtime = float(known.sum()) if len(known) else None
+    is_running = bool(ends) and ends[-1].strip().lower() in ("", "none")
+    return JsonJob(
+        name=job.get("jobid"),
+        user=job.get("user"),
+        submit=job.get("submitted_time"),
+        start=starts[0] if starts else None,
+        runtime=runtime,
+        servers=max(map(_count_gpus, attempts), default=None),
+        state=_RUNNING if is_running else job.get("status"),
+    )
+
+
+def _count_gpus(attempt: Any) -> int:
+    machines = get_member(attempt, "detail")
+    if not isinstance(machines, list):
+        return 0
+    lists = [get_member(machine, "gpus") for machine in machines]
+    return sum(len(gpus) for gpus in lists if isinstance(gpus, list))
+
+
+def _find_unfinished(cells: Cells) -> list[bool]:
+    return [state == _RUNNING for state in cells["state"]]

@@ -22,10 +22,8 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block
 from hesrpt.traces.building import Cells, TraceBuilder
-from hesrpt.traces.cells import TimeKind, parse_durations, parse_times
-from hesrpt.traces.columns import refuse_columns
+from hesrpt.traces.cells import TimeKind, count_tasks, parse_durations, parse_id, parse_times
 from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member
-from hesrpt.traces.slurm_ids import count_tasks, parse_id
 from hesrpt.traces.table import Dialect, read_table
 from hesrpt.traces.trace import Trace
 from hesrpt.units import MINUTE
@@ -172,7 +170,7 @@ def is_sacct(line: str) -> bool:
     return len(names) > 1 and (names[0].startswith("jobid") or known > 1 or _is_job(line))
 
 
-def read_sacct(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
+def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
     """Read the output of sacct."""
     blocks = iter(text)
     first_line, lines = next(blocks)
@@ -190,10 +188,11 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[st
         place = f"{builder.source}:{first_line + blank_lines}"
         if not sample:
             raise InputError(f"{place}: has no header and no job, only steps of jobs")
-        columns = guess_columns(place, [row[:width] for row in sample[:_SAMPLE]], columns)
+        rows = [row[:width] for row in sample[:_SAMPLE]]
+        builder.columns = guess_columns(place, rows, builder.columns)
         header = "|".join(str(number) for number in range(1, width + 1))
         first_line, lines = first_line + blank_lines - 1, [header, *lines[blank_lines:]]
-    return read_table(chain([Block(first_line, lines)], blocks), builder, _SACCT, columns)
+    return read_table(chain([Block(first_line, lines)], blocks), builder, _SACCT)
 
 
 def _split(line: str) -> list[str]:
@@ -240,9 +239,8 @@ def is_sacct_json(document: Any) -> bool:
     return ("time" in first and "job_id" in first) or (is_empty and "meta" in document)
 
 
-def read_sacct_json(document: Any, builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
+def read_sacct_json(document: Any, builder: TraceBuilder) -> Trace:
     """Read the output of ``sacct --json``."""
-    refuse_columns(builder.source, "sacct --json", columns)
     add_jobs(builder, "jobs", document["jobs"], _describe_job, _find_unfinished)
     return builder.build(epoch=0.0, is_zoned=True)  # times are in seconds since 1970
 

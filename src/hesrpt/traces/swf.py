@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 
 import numpy as np
@@ -17,7 +17,6 @@ from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block
 from hesrpt.traces.building import UNREADABLE, RawJobs, TraceBuilder
-from hesrpt.traces.columns import refuse_columns
 from hesrpt.traces.trace import Trace
 from hesrpt.validation import is_number
 
@@ -37,9 +36,8 @@ def is_swf(line: str) -> bool:
     return line.lstrip().startswith(";") or (len(fields) == _FIELDS and all(map(is_number, fields)))
 
 
-def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
+def read_swf(text: Iterable[Block], builder: TraceBuilder) -> Trace:
     """Read a trace in the Standard Workload Format."""
-    refuse_columns(builder.source, "SWF", columns)
     for name in builder.kept:
         if name not in _LABELS:
             raise InputError(
@@ -57,7 +55,7 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str,
             _read_header(lines, header)
         if jobs:
             numbers, texts = zip(*jobs, strict=True)
-            builder.add(_read_jobs(numbers, texts, {"user", *builder.kept}))
+            builder.add(_read_jobs(numbers, texts, dict.fromkeys(("user", *builder.kept))))
     return builder.build(
         machine_servers=header.get("maxprocs") or header.get("maxnodes") or None,
         epoch=header.get("unixstarttime") or None,

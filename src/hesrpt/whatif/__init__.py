@@ -1,11 +1,10 @@
 """What if the system, not the user, chose the servers of each job? Traces replayed both ways."""
 
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
-from hesrpt.whatif.headline import RIGID
 from hesrpt.whatif.malleability import Malleability, parse_malleability
 from hesrpt.whatif.study import replay_trace, run_study
-from hesrpt.whatif.study_options import DEFAULT_POLICIES, StudyOptions
-from hesrpt.whatif.study_results import Study
+from hesrpt.whatif.study_jobs import DEFAULT_POLICIES, StudyOptions
+from hesrpt.whatif.study_results import RIGID, Study
 from hesrpt.whatif.variations import (
     FractionSweep,
     Sensitivity,

@@ -6,7 +6,7 @@ The page is made from ``templates/``: ``report.html`` includes one template for 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -19,10 +19,9 @@ from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.files import write_text
-from hesrpt.plotting import sensitivity_figures, whatif_figures
+from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import DAY, format_count, format_duration, format_number
-from hesrpt.whatif.headline import choose_headline
 from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
@@ -77,7 +76,7 @@ def render_report(
         by_kind=study.rows_by_kind(),
         by_user=study.rows_by_user(),
         fairness=study.fairness(),
-        base=choose_headline(study.runs).base,
+        base=study.base,
         conditions=list_conditions(study),
         omissions=OMISSIONS,
         figures=embed_figures(study, variations),
@@ -125,41 +124,46 @@ _MIN_PERIODS = 2
 
 def embed_figures(study: Study, variations: Variations) -> dict[str, list[Markup]]:
     """Return the figures of each section of the report."""
-    flow, slowdown = "mean_flow_time", "mean_slowdown"
-    figures = {
-        "overview": [
-            _embed("Distribution of flow times", whatif_figures.draw_flow_times(study)),
-            _embed("Jobs in the system over time", whatif_figures.draw_jobs_over_time(study)),
-        ],
-        "by_size": [
-            _embed("Mean flow times by size", whatif_figures.draw_size_classes(study, flow)),
-            _embed("Mean slowdowns by size", whatif_figures.draw_size_classes(study, slowdown)),
-        ],
-        "rhythm": _draw_rhythms(study),
-        "servers": [
-            _embed(f"Servers in use under {get_title(policy)}", figure)
-            for policy in study.shown_policies
-            if (figure := whatif_figures.draw_servers_over_time(study, policy)) is not None
-        ],
-        "fractions": [],
-        "sensitivity": [],
-    }
-    if variations.fractions is not None:
-        draw: dict[str, Callable[..., Figure]] = {
-            "Mean flow time over the malleable fraction": sensitivity_figures.draw_fraction_means,
-            "Who gains over the malleable fraction": sensitivity_figures.draw_fraction_gains,
-        }
-        figures["fractions"] = [
-            _embed(title, function(variations.fractions)) for title, function in draw.items()
-        ]
-    if variations.sensitivity is not None:
-        figures["sensitivity"] = [
-            _embed(
-                f"Sensitivity to {parameter.replace('_', ' ')}",
-                sensitivity_figures.draw_sensitivity_to(variations.sensitivity, parameter),
+    panels: dict[str, dict[str, tuple[Any, ...]]] = {
+        "overview": {
+            "Distribution of flow times": (whatif_figures.plot_flow_times, study),
+            "Jobs in the system over time": (whatif_figures.plot_jobs, study),
+        },
+        "by_size": {
+            f"Mean {what}s by size": (
+                whatif_figures.plot_size_classes,
+                study,
+                f"mean_{what.replace(' ', '_')}",
             )
-            for parameter in sensitivity_figures.SWEEP_LABELS
-        ]
+            for what in ("flow time", "slowdown")
+        },
+        "fractions": {},
+        "sensitivity": {},
+    }
+    if (sweep := variations.fractions) is not None:
+        panels["fractions"] = {
+            "Mean flow time over the malleable fraction": (whatif_figures.plot_means, sweep),
+            "Who gains over the malleable fraction": (whatif_figures.plot_who_gains, sweep),
+        }
+    if (sensitivity := variations.sensitivity) is not None:
+        panels["sensitivity"] = {
+            f"Sensitivity to {parameter.replace('_', ' ')}": (
+                whatif_figures.plot_gains,
+                sensitivity,
+                parameter,
+            )
+            for parameter in whatif_figures.SWEEP_LABELS
+        }
+    figures = {
+        section: [_embed(title, whatif_figures.draw_panel(*plot)) for title, plot in shown.items()]
+        for section, shown in panels.items()
+    }
+    figures["rhythm"] = _draw_rhythms(study)
+    figures["servers"] = [
+        _embed(f"Servers in use under {get_title(policy)}", figure)
+        for policy in study.shown_policies
+        if (figure := whatif_figures.draw_servers_over_time(study, policy)) is not None
+    ]
     return figures
 
 
@@ -215,11 +219,8 @@ def list_conditions(study: Study) -> list[str]:
 
 
 def _describe_reach(study: Study) -> list[str]:
-    best, extrapolation = study.headline_policy, study.extrapolation
-    if best is None or extrapolation is None or best not in extrapolation.beyond_request:
-        return []
-    part = extrapolation.beyond_request[best]
-    if part == 0:
+    best = study.headline_policy
+    if best is None or not (part := study.extrapolation.beyond_request.get(best)):
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "

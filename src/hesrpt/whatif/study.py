@@ -16,21 +16,17 @@ from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_count
 from hesrpt.validation import check_whole_number
-from hesrpt.whatif.assumptions import Assumption
-from hesrpt.whatif.extrapolation import (
-    OTHER_LIMITS,
-    OtherLimit,
-    list_other_limits,
-    measure_extrapolation,
+from hesrpt.whatif.assumptions import Assumption, ServerLimit
+from hesrpt.whatif.malleability import describe_malleable_jobs
+from hesrpt.whatif.study_jobs import (
+    StudyJobs,
+    StudyOptions,
+    build_jobs,
+    compute_offered_load,
+    parse_options,
+    select_jobs,
 )
-from hesrpt.whatif.headline import choose_headline
-from hesrpt.whatif.malleability import (
-    describe_malleable_jobs,
-)
-from hesrpt.whatif.request_limits import ServerLimit
-from hesrpt.whatif.study_jobs import StudyJobs, build_jobs, compute_offered_load, select_jobs
-from hesrpt.whatif.study_options import StudyOptions, parse_options
-from hesrpt.whatif.study_results import Study
+from hesrpt.whatif.study_results import OTHER_LIMITS, OtherLimit, Study, list_other_limits
 from hesrpt.workload import Workload
 
 # Other limits on servers are tried with these policies.
@@ -148,10 +144,8 @@ def replay_trace(
         is_malleable=is_malleable,
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,
-        extrapolation=measure_extrapolation(
-            used,
-            {policy: runs[policy] for policy in choose_headline(runs).malleable},
-            tuple(OtherLimit(OTHER_LIMITS[limit], means) for limit, means in others.items()),
+        other_limits=tuple(
+            OtherLimit(OTHER_LIMITS[limit], means) for limit, means in others.items()
         ),
     )
 

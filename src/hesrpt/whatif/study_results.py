@@ -1,11 +1,16 @@
-"""The results of a study: metrics by policy and by group of jobs, and sentences about them."""
+"""The results of a study: metrics by policy and by group of jobs, and sentences about them.
+
+One trace is one sample. To see how far its means can be trusted, the jobs are divided into batches
+in the order of submission, and the means of the batches give a confidence interval. Policies are
+compared batch by batch, since a busy week is busy under all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import ceil, isfinite
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,22 +20,28 @@ from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.bounds import LowerBound
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
+from hesrpt.simulator.intervals import Difference, estimate_difference, estimate_mean
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
-from hesrpt.units import HOUR, format_duration
-from hesrpt.whatif.extrapolation import Extrapolation
-from hesrpt.whatif.headline import (
-    MOLDABLE,
-    choose_headline,
-    describe_moldable,
-    describe_result,
-    half_width,
+from hesrpt.units import (
+    HOUR,
+    choose_time_unit,
+    format_count,
+    format_duration,
+    format_duration_with_margin,
 )
+from hesrpt.whatif.assumptions import ServerLimit
 from hesrpt.whatif.malleability import measure_parts
-from hesrpt.whatif.study_jobs import compute_offered_load
-from hesrpt.whatif.study_options import StudyOptions
+from hesrpt.whatif.study_jobs import StudyJobs, StudyOptions, compute_offered_load
 
+CONFIDENCE = 0.95
+_MAX_BATCHES = 20
+_MIN_BATCHES = 8
+_MIN_JOBS_IN_BATCH = 20
+#: Policies for jobs that are never resized.
+RIGID = (RECORDED, "easy", "fcfs")
+MOLDABLE = "moldable"
 _MAX_SHOWN = 5
 
 
@@ -45,7 +56,7 @@ class Study:
     is_malleable: BoolArray  # the other jobs are rigid
     notes: tuple[str, ...] = ()  # sentences on options and on the trace
     bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
-    extrapolation: Extrapolation | None = None  # how far malleable policies went beyond the trace
+    other_limits: tuple[OtherLimit, ...] = ()  # if they were asked for
 
     @cached_property
     def load(self) -> float:
@@ -66,7 +77,7 @@ class Study:
                 "makespan": run.makespan,
                 "utilisation": run.utilisation,
                 "overloaded": run.is_overloaded,
-                "mean_flow_time_half_width": _none_if_nan(half_width(run)),
+                "mean_flow_time_half_width": half_width(run),
                 **_summarise_tally(run),
                 **({} if self.bound is None else {"above_bound": self.bound.gap(run)}),
             }
@@ -120,7 +131,6 @@ class Study:
         if numbered is None:
             return {}
         _, user_of_job = numbered
-        base = choose_headline(self.runs).base
         means = {
             policy: average_by_user(run.flow_times, user_of_job)
             for policy, run in self.runs.items()
@@ -130,9 +140,27 @@ class Study:
             rows[policy] = {
                 "jain_index": jain_index(average_by_user(self.slowdowns(policy), user_of_job))
             }
-            if base is not None:
-                rows[policy]["worse_off"] = float(np.mean(values > 1.01 * means[base]))
+            if self.base is not None:
+                rows[policy]["worse_off"] = float(np.mean(values > 1.01 * means[self.base]))
         return rows
+
+    @cached_property
+    def malleable_policies(self) -> list[str]:
+        """The policies that resize jobs."""
+        return [policy for policy in self.runs if policy not in (*RIGID, MOLDABLE)]
+
+    @property
+    def base(self) -> str | None:
+        """The rigid policy that others are compared with."""
+        return next((policy for policy in ("easy", "fcfs", RECORDED) if policy in self.runs), None)
+
+    @property
+    def headline_policy(self) -> str | None:
+        """The policy that the conclusion is about: the best malleable one."""
+        return min(self.malleable_policies, key=self._mean, default=None)
+
+    def _mean(self, policy: str) -> float:
+        return self.runs[policy].mean_flow_time
 
     @property
     def conclusion(self) -> str:
@@ -140,19 +168,73 @@ class Study:
         which = "malleable jobs"
         if not self.options.malleable.is_everything:
             which = f"{measure_parts(self.trace, self.is_malleable)[0]:.0%} of the jobs malleable"
-        return describe_result(self.runs, f"with {which} and {self.options.assumption.text}")
+        assumed = f"with {which} and {self.options.assumption.text}"
+        base, best, policies = self.base, self.headline_policy, len(self.malleable_policies)
+        if best is None or base is None:
+            shortest = min(self.runs, key=self._mean)
+            return (
+                f"{assumed}, mean flow time is shortest under {get_title(shortest)}: "
+                f"{_format_mean(self.runs[shortest])}{self._describe_equi(shortest)}"
+            )
+        name = base if base == RECORDED else base.upper()
+        before, after = self._mean(base), self._mean(best)
+        which = f", the best of {policies} policies" if policies > 1 else ""
+        if format_duration(before) == format_duration(after):
+            return (
+                f"{assumed}, {get_title(best)}{which and f'{which},'} would change nothing: "
+                f"{format_duration(before)}, as under {name}"
+            )
+        difference = compare_runs(self.runs, best, base)
+        is_unclear = difference is not None and not difference.is_clear
+        return (
+            f"{assumed}, mean flow time would {'fall' if after < before else 'rise'} from "
+            f"{_format_mean(self.runs[base])} ({name}) to {_format_mean(self.runs[best])} under "
+            f"{get_title(best)}{which}{', which is no clear difference' if is_unclear else ''}"
+            f"{self._describe_equi(best)}"
+        )
 
-    @property
-    def headline_policy(self) -> str | None:
-        """The policy that the conclusion is about: the best malleable one."""
-        return choose_headline(self.runs).best
+    def _describe_equi(self, best: str) -> str:
+        """Return how equal shares compare with the best policy."""
+        if best == "equi":
+            return " (equal shares)" if len(self.malleable_policies) > 1 else ""
+        if not {"equi", best} <= set(self.malleable_policies):
+            return ""
+        more = self._mean("equi") / self._mean(best) - 1
+        difference = compare_runs(self.runs, "equi", best)
+        text = f"; equal shares (EQUI) reach {_format_mean(self.runs['equi'])}"
+        if difference is None:
+            return f"{text}, {more:.1%} more"
+        margin = difference.percentage_half_width
+        if not difference.is_clear:
+            return f"{text}, no clear difference ({more:+.1%} ± {margin:.1f}%)"
+        return f"{text}, {more:.1%} ± {margin:.1f}% more"
+
+    @cached_property
+    def extrapolation(self) -> Extrapolation:
+        """How far malleable policies went beyond the requests of the trace."""
+        tallies = {
+            policy: tally
+            for policy in self.malleable_policies
+            if (tally := self.runs[policy].tally) is not None
+        }
+        return Extrapolation(
+            largest_request=float(self.trace.servers.max()),
+            most_servers={
+                policy: float(tally.most_servers.max()) for policy, tally in tallies.items()
+            },
+            beyond_request={
+                policy: float(tally.server_seconds_beyond.sum() / tally.server_seconds.sum())
+                for policy, tally in tallies.items()
+            },
+            other_limits=self.other_limits,
+        )
 
     @property
     def shown_policies(self) -> list[str]:
         """The policies that figures and tables of groups show: more could not be told apart."""
-        base, best, malleable = choose_headline(self.runs)
-        ranked = sorted(malleable, key=lambda policy: self.runs[policy].mean_flow_time)
-        wanted = dict.fromkeys([RECORDED, base, MOLDABLE, "equi", best, *ranked, *self.runs])
+        # The best malleable policy is the first of these.
+        ranked = sorted(self.malleable_policies, key=self._mean)
+        wanted = dict.fromkeys([RECORDED, self.base, MOLDABLE, "equi", *ranked, *self.runs])
         chosen = [policy for policy in wanted if policy in self.runs][:_MAX_SHOWN]
         return [policy for policy in self.runs if policy in chosen]
 
@@ -162,9 +244,14 @@ class Study:
         best = self.headline_policy
         if best is None:
             return []
-        sentences = describe_moldable(best, self.runs)
-        if self.extrapolation is not None:
-            sentences += self.extrapolation.describe(best)
+        sentences = []
+        if MOLDABLE in self.runs:
+            more = self._mean(MOLDABLE) / self._mean(best) - 1
+            sentences.append(
+                "moldable jobs, which choose their servers once, when they start, would reach "
+                f"{_format_mean(self.runs[MOLDABLE])} ({more:+.0%} compared with {get_title(best)})"
+            )
+        sentences += self.extrapolation.describe(best)
         row = next(row for row in self.rows() if row["policy"] == best)
         if row["resizes_per_job"] is not None:
             lost = (
@@ -182,9 +269,7 @@ class Study:
         """How far the policy of the conclusion is from the bound, as a sentence like that."""
         if self.bound is None:
             return None
-        policy = self.headline_policy or min(
-            self.runs, key=lambda policy: self.runs[policy].mean_flow_time
-        )
+        policy = self.headline_policy or min(self.runs, key=self._mean)
         percentage = ceil(100 * self.bound.gap(self.runs[policy]))
         return (
             f"{get_title(policy)} is at most {percentage}% above what any scheduler could reach on "
@@ -207,7 +292,7 @@ class Study:
             "conclusion": self.conclusion,
             "best": self.headline_policy,
             "caveats": self.caveats,
-            "extrapolation": None if self.extrapolation is None else asdict(self.extrapolation),
+            "extrapolation": asdict(self.extrapolation),
             "lower_bound": None if self.bound is None else self.bound.mean,
             "proof": None if self.bound is None else self.bound.proof,
             "policies": self.rows(),
@@ -234,8 +319,98 @@ def _summarise_tally(run: Simulation) -> dict[str, float | None]:
     }
 
 
-def _none_if_nan(value: float) -> float | None:
-    return value if isfinite(value) else None
+def half_width(run: Simulation) -> float | None:
+    """Return the half width of the confidence interval of a mean flow time, if it is known."""
+    means = _average_batches(run.flow_times)
+    return None if means is None else estimate_mean(means, CONFIDENCE).half_width
+
+
+def _format_mean(run: Simulation) -> str:
+    margin = half_width(run)
+    if margin is None:
+        return format_duration(run.mean_flow_time)
+    return format_duration_with_margin(run.mean_flow_time, margin)
+
+
+def compare_runs(runs: Mapping[str, Simulation], policy: str, other: str) -> Difference | None:
+    """Return the difference between the mean flow times of two policies; None if jobs are few."""
+    means, others = (_average_batches(runs[name].flow_times) for name in (policy, other))
+    if means is None or others is None:
+        return None
+    return estimate_difference(
+        get_title(policy), get_title(other), "mean_flow_time", means, others, CONFIDENCE
+    )
+
+
+def _average_batches(flow_times: FloatArray) -> FloatArray | None:
+    """Return the mean flow times of batches of jobs; None if there are too few jobs."""
+    batches = min(_MAX_BATCHES, len(flow_times) // _MIN_JOBS_IN_BATCH)
+    if batches < _MIN_BATCHES:
+        return None
+    return np.array([batch.mean() for batch in np.array_split(flow_times, batches)])
+
+
+#: Other limits to try: each job's own request, and the largest request of the trace.
+OTHER_LIMITS = {
+    ServerLimit(factor=1.0): "if no job got more than it asked for",
+    ServerLimit(largest=True): "if no job got more than the largest request",
+}
+
+
+@dataclass(frozen=True)
+class OtherLimit:
+    """Mean flow times if jobs had another limit."""
+
+    text: str
+    flow_times: dict[str, float]  # by policy
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """How many servers jobs got beyond those that they, or any other jobs, asked for."""
+
+    largest_request: float
+    most_servers: dict[str, float]  # that any job got, by malleable policy
+    beyond_request: dict[str, float]  # part of the server time beyond what the job asked for
+    other_limits: tuple[OtherLimit, ...]
+
+    def describe(self, policy: str) -> list[str]:
+        """Return sentences about one policy."""
+        if policy not in self.most_servers:
+            return []
+        most, largest = self.most_servers[policy], self.largest_request
+        times = most / largest
+        compared = (
+            f"{times:,.3g} times the largest request of {largest:,.0f}"
+            if times > 1
+            else f"where the largest request was {largest:,.0f}"
+        )
+        sentences = [
+            f"under {get_title(policy)}, a job got up to {format_count(most, 'server')}, "
+            f"{compared}; {self.beyond_request[policy]:.0%} of server time was on servers beyond "
+            "what the jobs had asked for"
+        ]
+        for other in self.other_limits:
+            unit = choose_time_unit(max(other.flow_times.values()))
+            means = " and ".join(
+                f"{format_duration(mean, unit)} under {get_title(name)}"
+                for name, mean in other.flow_times.items()
+            )
+            sentences.append(f"{other.text}, mean flow time would be {means}")
+        return sentences
+
+
+def list_other_limits(jobs: StudyJobs) -> list[ServerLimit]:
+    """Return the other limits that differ from that of the study."""
+    requested, machine = jobs.trace.servers, float(jobs.machine)
+    used = [jobs.limits]
+    others = []
+    for limit in OTHER_LIMITS:
+        limits = limit.compute(requested, machine)
+        if not any(np.array_equal(limits, before) for before in used):
+            used.append(limits)
+            others.append(limit)
+    return others
 
 
 #: Users with a row of their own, at most.
@@ -249,20 +424,13 @@ class JobGroup(NamedTuple):
     members: BoolArray
 
 
-class SizeClass(NamedTuple):
-    """The jobs between two quantiles of the server-seconds used, given as fractions."""
-
-    title: str
-    low: float
-    high: float
-
-
-SIZE_CLASSES = (
-    SizeClass("the smallest half", 0.0, 0.5),
-    SizeClass("the next 40%", 0.5, 0.9),
-    SizeClass("the next 9%", 0.9, 0.99),
-    SizeClass("the largest 1%", 0.99, 1.0),
-)
+#: Jobs between two quantiles of the server-seconds used, given as fractions.
+SIZE_CLASSES = {
+    "the smallest half": (0.0, 0.5),
+    "the next 40%": (0.5, 0.9),
+    "the next 9%": (0.9, 0.99),
+    "the largest 1%": (0.99, 1.0),
+}
 
 
 def group_by_size(trace: Trace) -> list[JobGroup]:
@@ -272,7 +440,7 @@ def group_by_size(trace: Trace) -> list[JobGroup]:
     ranks[np.argsort(trace.servers * trace.runtimes, kind="stable")] = np.arange(jobs)
     return _drop_empty(
         JobGroup(title, (ranks >= low * jobs) & (ranks < high * jobs))
-        for title, low, high in SIZE_CLASSES
+        for title, (low, high) in SIZE_CLASSES.items()
     )
 
 

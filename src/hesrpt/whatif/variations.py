@@ -14,11 +14,10 @@ from hesrpt.simulator.intervals import Difference
 from hesrpt.traces import Trace
 from hesrpt.units import format_duration
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
-from hesrpt.whatif.headline import compare_flow_times
 from hesrpt.whatif.malleability import Malleability, measure_parts
 from hesrpt.whatif.study import replay_trace
-from hesrpt.whatif.study_options import StudyOptions, parse_options
-from hesrpt.whatif.study_results import Study
+from hesrpt.whatif.study_jobs import StudyOptions, parse_options
+from hesrpt.whatif.study_results import Study, compare_runs
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 RESIZE_COSTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)  # seconds
@@ -323,8 +322,8 @@ def vary_fraction(
                 changed=_relate(flow_times, before, is_changed),
                 unchanged=_relate(flow_times, before, ~is_changed),
                 differences={
-                    policy: compare_flow_times(policy, times, _BASE, before)
-                    for policy, times in flow_times.items()
+                    policy: compare_runs(replayed.runs | study.runs, policy, _BASE)
+                    for policy in names
                 },
             )
         )

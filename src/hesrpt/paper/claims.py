@@ -6,18 +6,22 @@ No verdict is written by hand: each follows from numbers by one of the rules bel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from math import log10
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.paper.reference_optimiser import Case, generate_cases
 
 P = ParamSpec("P")
+Found = TypeVar("Found")
+CheckOfCase: TypeAlias = Callable[[Case, np.random.Generator], Found]
+Check: TypeAlias = Callable[[int], "Claim"]  # called with a seed
 
 
 class Verdict(StrEnum):
@@ -78,16 +82,8 @@ class Claim(Finding):
 
     def as_json(self) -> dict[str, Any]:
         """Return the claim as JSON values."""
-        return {
-            "name": self.name,
-            "where": self.where,
-            "says": self.says,
-            "computed": self.computed,
-            "verdict": str(self.verdict),
-            "rule": self.rule,
-            "values": dict(self.values),
-            "reason": self.reason,
-        }
+        shown = ("name", "where", "says", "computed", "verdict", "rule", "values", "reason")
+        return {name: getattr(self, name) for name in shown}
 
 
 def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
@@ -113,6 +109,47 @@ def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]
         return check_claim
 
     return decorate
+
+
+def agrees(
+    where: str, cases: int, max_jobs: int, tolerance: float, what: str
+) -> Callable[[CheckOfCase[Iterable[float]]], Check]:
+    """Decorate a function that yields deviations in a random case, so that it tries many cases."""
+
+    def decorate(check: CheckOfCase[Iterable[float]]) -> Check:
+        @claim_of(where)
+        @wraps(check)
+        def try_cases(seed: int) -> Finding:
+            drawn = generate_cases(seed, cases, max_jobs)
+            deviations = [deviation for case, rng in drawn for deviation in check(case, rng)]
+            return summarise_deviations(deviations, tolerance, what)
+
+        return try_cases
+
+    return decorate
+
+
+def holds_always(
+    where: str, cases: int, max_jobs: int, what: str
+) -> Callable[[CheckOfCase[bool | None]], Check]:
+    """Decorate a function that says whether a random case is as stated; None if it cannot tell."""
+
+    def decorate(check: CheckOfCase[bool | None]) -> Check:
+        @claim_of(where)
+        @wraps(check)
+        def try_cases(seed: int) -> Finding:
+            found = [check(case, rng) for case, rng in generate_cases(seed, cases, max_jobs)]
+            clear = [holds for holds in found if holds is not None]
+            return summarise_exceptions(clear.count(False), len(clear), what)
+
+        return try_cases
+
+    return decorate
+
+
+def list_checks(module: Mapping[str, Any]) -> list[Callable[..., Claim]]:
+    """Return the checks among the names of a module, in the order of their definitions."""
+    return [check for name, check in module.items() if name.startswith("check_")]
 
 
 def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float:

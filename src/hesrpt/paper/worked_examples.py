@@ -1,4 +1,7 @@
-"""The paper's examples, its remarks on other models and policies, and its first three figures."""
+"""The paper's examples, its remarks on other models and policies, and its first three figures.
+
+The checks are in the order of the paper.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,21 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.claims.verdicts import (
-    Claim,
+from hesrpt.paper.claims import (
     Finding,
     claim_of,
     format_deviation,
     get_deviation,
+    holds_always,
     judge_exact,
     judge_printed,
     judge_which,
+    list_checks,
     summarise_deviations,
     summarise_exceptions,
 )
 from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
-from hesrpt.paper.reference_optimiser import generate_cases, optimise
+from hesrpt.paper.reference_optimiser import Case, generate_cases, optimise
 from hesrpt.policies import Equi, HeSrpt, Srpt, State
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
@@ -114,6 +118,60 @@ def check_server_rate(seed: int) -> Finding:
     )
 
 
+def _check_limit(policy: str, powers: tuple[float, ...], seed: int) -> Finding:
+    """Return how a policy's excess over the optimum falls as p approaches a limit."""
+    ratios = {}
+    for p in powers:
+        batch = Workload.pareto(500, speedup=PowerLaw(p), seed=seed)
+        times = [simulate(batch, 1e6, chosen).total_flow_time for chosen in (policy, "hesrpt")]
+        ratios[p] = times[0] / times[1]
+    excess = [ratio - 1 for ratio in ratios.values()]
+    shown = ", ".join(
+        f"{above:.2g} at p = {p:g}" if above > 1e-6 else f"{format_deviation(above)} at p = {p:g}"
+        for p, above in zip(powers, excess, strict=True)
+    )
+    falling = all(after < max(before, 1e-12) for before, after in pairwise(excess))
+    return Finding(
+        computed=f"500 jobs on 1,000,000 servers: the ratio of {get_title(policy)} to the optimum "
+        f"exceeds 1 by {shown}",
+        verdict=judge_exact(excess[-1] if falling else 1.0, 1e-3),
+        rule="exact",
+        values={f"p={p:g}": ratio for p, ratio in ratios.items()},
+    )
+
+
+@claim_of("Sections 1 and 4.1")
+def check_limit_srpt(seed: int) -> Finding:
+    """As p → 1, SRPT becomes optimal."""
+    return _check_limit("srpt", (0.9, 0.99, 0.999, 0.9999), seed)
+
+
+@claim_of("Section 1")
+def check_limit_equi(seed: int) -> Finding:
+    """As p → 0, EQUI becomes optimal."""
+    return _check_limit("equi", (0.1, 0.01, 0.001, 0.0001), seed)
+
+
+@claim_of("Figure 3")
+def check_three_jobs(seed: int) -> Finding:
+    """heSRPT completes three jobs shortest first, and all remaining jobs share the system."""
+    planned = plan(Workload(THREE_JOBS, PowerLaw(THREE_P)), THREE_SERVERS)
+    in_order = bool(np.all(np.diff(planned.completion_times) < 0))
+    shared = all(
+        bool(np.all(phase.servers[planned.completion_times > phase.start] > 0))
+        for phase in planned.phases()
+    )
+    return Finding(
+        computed=f"jobs of sizes {', '.join(f'{size:g}' for size in THREE_JOBS)} end at times "
+        f"{', '.join(f'{end:.3f}' for end in planned.completion_times)}; "
+        f"{'all' if shared else 'not all'} of them hold servers until they end "
+        "(holds if they end shortest first and all hold servers, roughly if only the former)",
+        verdict=judge_which(in_order and shared, in_order),
+        rule="which",
+        values={"in_order": in_order, "shared": shared},
+    )
+
+
 def _get_first_share(speedup: Speedup, servers: float) -> float:
     """Return the share of whichever of two equal jobs ends first."""
     return float(plan(Workload(_TWO_SIZES, speedup), servers).servers_at(0.0).max() / servers)
@@ -197,82 +255,14 @@ def check_amdahl_asymmetric(seed: int) -> Finding:
     )
 
 
-@claim_of("Figure 3")
-def check_three_jobs(seed: int) -> Finding:
-    """heSRPT completes three jobs shortest first, and all remaining jobs share the system."""
-    planned = plan(Workload(THREE_JOBS, PowerLaw(THREE_P)), THREE_SERVERS)
-    in_order = bool(np.all(np.diff(planned.completion_times) < 0))
-    shared = all(
-        bool(np.all(phase.servers[planned.completion_times > phase.start] > 0))
-        for phase in planned.phases()
-    )
-    return Finding(
-        computed=f"jobs of sizes {', '.join(f'{size:g}' for size in THREE_JOBS)} end at times "
-        f"{', '.join(f'{end:.3f}' for end in planned.completion_times)}; "
-        f"{'all' if shared else 'not all'} of them hold servers until they end "
-        "(holds if they end shortest first and all hold servers, roughly if only the former)",
-        verdict=judge_which(in_order and shared, in_order),
-        rule="which",
-        values={"in_order": in_order, "shared": shared},
-    )
-
-
-def _check_limit(policy: str, powers: tuple[float, ...], seed: int) -> Finding:
-    """Return how a policy's excess over the optimum falls as p approaches a limit."""
-    ratios = {}
-    for p in powers:
-        batch = Workload.pareto(500, speedup=PowerLaw(p), seed=seed)
-        times = [simulate(batch, 1e6, chosen).total_flow_time for chosen in (policy, "hesrpt")]
-        ratios[p] = times[0] / times[1]
-    excess = [ratio - 1 for ratio in ratios.values()]
-    shown = ", ".join(
-        f"{above:.2g} at p = {p:g}" if above > 1e-6 else f"{format_deviation(above)} at p = {p:g}"
-        for p, above in zip(powers, excess, strict=True)
-    )
-    falling = all(after < max(before, 1e-12) for before, after in pairwise(excess))
-    return Finding(
-        computed=f"500 jobs on 1,000,000 servers: the ratio of {get_title(policy)} to the optimum "
-        f"exceeds 1 by {shown}",
-        verdict=judge_exact(excess[-1] if falling else 1.0, 1e-3),
-        rule="exact",
-        values={f"p={p:g}": ratio for p, ratio in ratios.items()},
-    )
-
-
-@claim_of("Sections 1 and 4.1")
-def check_limit_srpt(seed: int) -> Finding:
-    """As p → 1, SRPT becomes optimal."""
-    return _check_limit("srpt", (0.9, 0.99, 0.999, 0.9999), seed)
-
-
-@claim_of("Section 4.1")
-def check_srpt_alone_optimal(seed: int) -> Finding:
-    """At p = 1, every policy that does not give all servers to the smallest job does worse."""
-    linear, exceptions = Amdahl(1.0), 0
-    for case, rng in generate_cases(seed, _CASES, 8):
-
-        def share_some(state: State, rng: np.random.Generator = rng) -> FloatArray:
-            """Give part of the servers to another job, or to none."""
-            held = Srpt()(state)
-            part = held.max() * rng.uniform(0.01, 1)
-            smallest = int(np.argmax(held))
-            other = int(rng.integers(len(held)))
-            held[smallest] -= part
-            if other != smallest:
-                held[other] += part
-            return held
-
-        jobs = Workload(case.sizes, linear)
-        best = simulate(jobs, case.servers, Srpt()).total_flow_time
-        other = simulate(jobs, case.servers, share_some).total_flow_time
-        exceptions += not other > best * (1 + 1e-12)
-    return summarise_exceptions(
-        exceptions, _CASES, "simulations in which SRPT gives up a random part of the servers"
-    )
-
-
-@claim_of("Section 3")
-def check_shortest_first_on_one_server(seed: int) -> Finding:
+@holds_always(
+    "Section 3",
+    200,
+    8,
+    "shortest first is as good as the optimum and better than equal shares, and in a random "
+    "order it is better to move the smallest job to the front",
+)
+def check_shortest_first_on_one_server(case: Case, rng: np.random.Generator) -> bool:
     """On one server, shortest first is optimal: serving only the smallest job is an improvement."""
 
     def serve_in_order(ranks: IntArray) -> Callable[[State], FloatArray]:
@@ -284,53 +274,59 @@ def check_shortest_first_on_one_server(seed: int) -> Finding:
 
         return policy
 
-    exceptions, batches = 0, 200
-    for case, rng in generate_cases(seed, batches, 8):
-        jobs = Workload(
-            case.sizes, PowerLaw(case.p).time_shared()
-        )  # sharing a server gains nothing
-        larger = 2 * rng.permutation(case.jobs - 1)
-        smallest = 2 * int(rng.integers(case.jobs - 1)) + 1  # some larger job comes before it
-        shortest_first, best, before, after, equal = (
-            simulate(jobs, 1, policy).total_flow_time
-            for policy in (
-                "srpt",
-                "optimal",
-                serve_in_order(np.append(larger, smallest)),
-                serve_in_order(np.append(larger, -1)),
-                "equi",
-            )
+    jobs = Workload(case.sizes, PowerLaw(case.p).time_shared())  # sharing a server gains nothing
+    larger = 2 * rng.permutation(case.jobs - 1)
+    smallest = 2 * int(rng.integers(case.jobs - 1)) + 1  # some larger job comes before it
+    shortest_first, best, before, after, equal = (
+        simulate(jobs, 1, policy).total_flow_time
+        for policy in (
+            "srpt",
+            "optimal",
+            serve_in_order(np.append(larger, smallest)),
+            serve_in_order(np.append(larger, -1)),
+            "equi",
         )
-        is_best = abs(best / shortest_first - 1) < _TOLERANCE
-        exceptions += not (is_best and after < before and shortest_first < equal)
-    return summarise_exceptions(
-        exceptions,
-        batches,
-        "shortest first is as good as the optimum and better than equal shares, and in a random "
-        "order it is better to move the smallest job to the front",
     )
+    is_best = abs(best / shortest_first - 1) < _TOLERANCE
+    return is_best and after < before and shortest_first < equal
 
 
-@claim_of("Section 1")
-def check_limit_equi(seed: int) -> Finding:
-    """As p → 0, EQUI becomes optimal."""
-    return _check_limit("equi", (0.1, 0.01, 0.001, 0.0001), seed)
+@holds_always(
+    "Section 4.1", _CASES, 8, "simulations in which SRPT gives up a random part of the servers"
+)
+def check_srpt_alone_optimal(case: Case, rng: np.random.Generator) -> bool:
+    """At p = 1, every policy that does not give all servers to the smallest job does worse."""
+
+    def share_some(state: State) -> FloatArray:
+        """Give part of the servers to another job, or to none."""
+        held = Srpt()(state)
+        part = held.max() * rng.uniform(0.01, 1)
+        smallest = int(np.argmax(held))
+        other = int(rng.integers(len(held)))
+        held[smallest] -= part
+        if other != smallest:
+            held[other] += part
+        return held
+
+    jobs = Workload(case.sizes, Amdahl(1.0))
+    best = simulate(jobs, case.servers, Srpt()).total_flow_time
+    return simulate(jobs, case.servers, share_some).total_flow_time > best * (1 + 1e-12)
 
 
-@claim_of("Sections 1 and 4.1")
-def check_efficiency(seed: int) -> Finding:
+@holds_always(
+    "Sections 1 and 4.1",
+    _CASES,
+    100,
+    "the total speed of all jobs, for random p and up to 100 jobs",
+)
+def check_efficiency(case: Case, rng: np.random.Generator) -> bool:
     """heSRPT uses the servers more efficiently than SRPT, and EQUI more than heSRPT."""
-    exceptions = 0
-    for case, _ in generate_cases(seed, _CASES, 100):
-        speedup = PowerLaw(case.p)
-        equi, he, srpt = (
-            float(np.sum(speedup.rate(policy.row(case.jobs, case.servers, speedup, False))))
-            for policy in (Equi(), HeSrpt(p=case.p), Srpt())
-        )
-        exceptions += not equi > he > srpt
-    return summarise_exceptions(
-        exceptions, _CASES, "the total speed of all jobs, for random p and up to 100 jobs"
+    speedup = PowerLaw(case.p)
+    equi, he, srpt = (
+        float(np.sum(speedup.rate(policy.row(case.jobs, case.servers, speedup, False))))
+        for policy in (Equi(), HeSrpt(p=case.p), Srpt())
     )
+    return equi > he > srpt
 
 
 @claim_of("Section 4.2")
@@ -364,36 +360,13 @@ def check_intermediate_srpt(seed: int) -> Finding:
     )
 
 
-@claim_of("Section 4.3")
-def check_short_jobs_favoured_by_others(seed: int) -> Finding:
+@holds_always("Section 4.3", 200, 6, "first phases of proven plans under Amdahl's law")
+def check_short_jobs_favoured_by_others(case: Case, rng: np.random.Generator) -> bool:
     """The optimum also favours short jobs under other speedups."""
-    exceptions, batches = 0, 200
-    for case, rng in generate_cases(seed, batches, 6):
-        speedup = Amdahl(float(rng.uniform(0.5, 0.99)))
-        servers = float(rng.uniform(10, 100))
-        held = plan(Workload(case.sizes, speedup), servers).servers_at(0.0)
-        exceptions += not np.all(np.diff(held) >= -1e-9 * servers)
-    return summarise_exceptions(
-        exceptions, batches, "first phases of proven plans under Amdahl's law"
-    )
+    speedup = Amdahl(float(rng.uniform(0.5, 0.99)))
+    servers = float(rng.uniform(10, 100))
+    held = plan(Workload(case.sizes, speedup), servers).servers_at(0.0)
+    return bool(np.all(np.diff(held) >= -1e-9 * servers))
 
 
-#: All checks, in the order of the paper.
-EXAMPLE_CHECKS: tuple[Callable[[int], Claim], ...] = (
-    check_concave_below_linear,
-    check_below_linear_everywhere,
-    check_server_rate,
-    check_limit_srpt,
-    check_limit_equi,
-    check_three_jobs,
-    check_three_quarters,
-    check_halves_for_makespan,
-    check_srpt_inefficient,
-    check_amdahl_split,
-    check_amdahl_asymmetric,
-    check_shortest_first_on_one_server,
-    check_srpt_alone_optimal,
-    check_efficiency,
-    check_intermediate_srpt,
-    check_short_jobs_favoured_by_others,
-)
+EXAMPLE_CHECKS = list_checks(globals())

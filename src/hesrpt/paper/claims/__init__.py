@@ -1,1 +1,0 @@
-"""The claims of the paper: a function for each that checks it, and the rules for verdicts."""

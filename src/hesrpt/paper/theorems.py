@@ -1,0 +1,481 @@
+"""The theorems of the paper, lemmas and steps of proofs, checked on random jobs, servers and p.
+
+Three independent computations must agree: optima from :mod:`hesrpt.paper.reference_optimiser`,
+which does not use the paper's results, completion times from the simulator, and the formulas of
+:mod:`hesrpt.optimal.closed_form`. The checks are in the order of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import permutations
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal import closed_form
+from hesrpt.optimal.planner import plan
+from hesrpt.paper.claims import (
+    Finding,
+    agrees,
+    claim_of,
+    format_deviation,
+    get_deviation,
+    holds_always,
+    judge_exact,
+    judge_which,
+    list_checks,
+    summarise_exceptions,
+)
+from hesrpt.paper.reference_optimiser import Case, generate_cases, optimise
+from hesrpt.policies import Equi, HeLrpt, HeSrpt, Policy, Srpt, State
+from hesrpt.simulator import simulate
+from hesrpt.speedups import Amdahl, Custom, PowerLaw, Speedup
+from hesrpt.workload import Workload
+
+# The numbers of random cases: in checks that run the optimiser, and in checks of formulas only.
+_FEW, _MANY = 25, 1000
+# Tolerances. Near a flat optimum, shares and lengths of phases are less certain than the cost.
+_SHARES, _COSTS, _FORMULAS = 1e-5, 1e-6, 1e-9
+_ALTERNATING = "it takes longer to alternate around the optimal shares until the first job ends"
+
+
+# --- makespan ---------------------------------------------------------------------------------
+
+
+@agrees(
+    "Theorem 1",
+    2 * _FEW,
+    4,
+    _SHARES,
+    "fraction of the makespan after the first job ends, in numerical optima",
+)
+def check_equal_completion(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """With the least makespan, all jobs end at the same time."""
+    # A job that is tiny next to another one can end early at no cost.
+    if (case.sizes.min() / case.sizes.max()) ** (1 / case.p) > 1e-3:
+        order = rng.permutation(case.sizes)
+        optimum = optimise(order, PowerLaw(case.p), case.servers, makespan=True)
+        yield float(optimum.durations[1:].sum() / optimum.durations.sum())
+
+
+@claim_of("Section 2")
+def check_only_equaliser(seed: int) -> Finding:
+    """Only one policy ends all jobs at the same time, so it minimises the makespan."""
+
+    def use_half(state: State) -> FloatArray:
+        return HeLrpt()(state) / 2
+
+    def get_spread(ends: FloatArray) -> float:
+        return float(np.ptp(ends) / ends.max())
+
+    spreads, others = [], 0
+    for case, rng in generate_cases(seed, _MANY, 6):
+        spreads.append(get_spread(simulate(case.workload, case.servers, use_half).completion_times))
+        held = rng.dirichlet(np.ones(case.jobs)) * case.servers
+        others += get_spread(case.sizes / PowerLaw(case.p).rate(held)) < _SHARES
+    example = Workload([9, 4, 1], PowerLaw(0.5))
+    half, full = (simulate(example, 10, policy).makespan for policy in (use_half, HeLrpt()))
+    is_equal = max(spreads) < _FORMULAS
+    return Finding(
+        computed="if half of the servers are idle and the others are shared in the same "
+        f"proportions, jobs {'also' if is_equal else 'do not'} end at the same time: jobs of sizes "
+        f"9, 4, 1 on 10 servers, p = 0.5, at {half:.4f} instead of {full:.4f}. Of {_MANY:,} random "
+        f"constant shares of all servers, {others} end all jobs at the same time (holds if no "
+        "other policy does, roughly if no other constant shares of all servers do)",
+        verdict=judge_which(not is_equal and others == 0, others == 0),
+        rule="which",
+        values={"half": half, "full": full, "others": others},
+        possible_reason="the paper may mean constant shares of all servers",
+    )
+
+
+@agrees(
+    "Theorem 2",
+    _FEW,
+    4,
+    _SHARES,
+    "shares in numerical optima, and completion times of heLRPT in simulations",
+)
+def check_makespan_allocation(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """Shares in proportion to x^(1/p), which are those of heLRPT, minimise the makespan."""
+    shares = closed_form.makespan_shares(case.sizes, case.p)
+    optimum = optimise(case.sizes, PowerLaw(case.p), case.servers, makespan=True)
+    yield float(np.abs(optimum.shares[0] - shares).max())
+    run = simulate(case.workload, case.servers, "helrpt")
+    yield get_deviation(run.completion_times, optimum.cost)
+
+
+@claim_of("Theorem 2")
+def check_makespan_formula(seed: int) -> Finding:
+    """The least makespan is the 1/p-norm of the sizes."""
+    sizes, servers, p = np.array([9.0, 4.0, 1.0]), 10.0, 0.5
+    best = optimise(sizes, PowerLaw(p), servers, makespan=True).cost
+    norm = float(np.sum(sizes ** (1 / p)) ** p)
+    worst = 0.0
+    for case, _ in generate_cases(seed, _FEW, 4):
+        run = simulate(case.workload, case.servers, "helrpt")
+        with_speed = np.sum(case.sizes ** (1 / case.p)) ** case.p / case.servers**case.p
+        worst = max(worst, get_deviation(run.makespan, float(with_speed)))
+    return Finding(
+        computed=f"sizes 9, 4, 1 on 10 servers, p = 0.5: the least makespan is {best:.4f}, and the "
+        f"norm is {norm:.4f}. Divided by the speed N^p of the system, the norm is "
+        f"{norm / servers**p:.4f}; over {_FEW} random cases, deviations from that are "
+        f"{format_deviation(worst)}",
+        verdict=judge_exact(abs(best / norm - 1), _FORMULAS),
+        rule="exact",
+        values={"ours": best, "theirs": norm, "deviation_with_speed": worst},
+        possible_reason="the theorem omits the speed N^p of the system; as printed, it holds for "
+        "N = 1",
+    )
+
+
+@holds_always("Section 2", _MANY, 20, "the formula for random batches of up to 20 jobs")
+def check_long_jobs_favoured(case: Case, rng: np.random.Generator) -> bool:
+    """To minimise the makespan, a longer job gets a larger share."""
+    return not np.any(np.diff(closed_form.makespan_shares(case.sizes, case.p)) >= 0)
+
+
+# --- flow time --------------------------------------------------------------------------------
+
+
+@holds_always("Theorem 3", _MANY, 8, _ALTERNATING)
+def check_constant_allocation(case: Case, rng: np.random.Generator) -> bool:
+    """The optimal allocation does not change between departures."""
+
+    def total(sizes: FloatArray) -> float:
+        return closed_form.total_flow_time(sizes, case.servers, case.p)
+
+    shares = closed_form.shares(case.jobs, case.p)
+    return takes_longer_to_alternate(case, PowerLaw(case.p), shares, total, rng)
+
+
+@holds_always("Section 3.2", _MANY, 6, f"{_ALTERNATING}, for random orders")
+def check_constant_in_any_order(case: Case, rng: np.random.Generator) -> bool | None:
+    """Theorem 3 also holds for the policy that is optimal for a given completion order."""
+    case.sizes = rng.permutation(case.sizes)
+    shares = closed_form.best_in_order(case.sizes, case.servers, case.p).shares
+
+    def total(sizes: FloatArray) -> float:
+        return closed_form.best_in_order(sizes, case.servers, case.p).total_flow_time
+
+    if shares.min() <= 1e-3:
+        return None  # the loss of a smaller share is lost in rounding errors
+    return takes_longer_to_alternate(case, PowerLaw(case.p), shares, total, rng)
+
+
+@holds_always("Section 4.3", 8 * _FEW, 4, f"{_ALTERNATING}, under Amdahl's law")
+def check_constant_for_concave(case: Case, rng: np.random.Generator) -> bool | None:
+    """Theorem 3 also holds for concave speedups other than k^p."""
+    case.servers = float(rng.uniform(2, 100))
+    speedup = Amdahl(float(rng.uniform(0.5, 0.99)))
+    shares = plan(Workload(case.sizes, speedup), case.servers).servers_at(0.0) / case.servers
+
+    def total(sizes: FloatArray) -> float:
+        return plan(Workload(sizes, speedup), case.servers).total_flow_time
+
+    if np.count_nonzero(shares > 1e-6) < 2:
+        return None  # one job holds all servers
+    return takes_longer_to_alternate(case, speedup, shares, total, rng)
+
+
+def takes_longer_to_alternate(
+    case: Case,
+    speedup: Speedup,
+    shares: FloatArray,
+    total: Callable[[FloatArray], float],
+    rng: np.random.Generator,
+) -> bool:
+    """Return whether it takes longer to alternate around some shares until the first job ends.
+
+    On average, every job holds its share during that time. Afterwards the schedule is optimal:
+    ``total`` returns the least total flow time for the remaining sizes.
+    """
+    change = rng.uniform(-1, 1, case.jobs) * shares
+    change -= shares * change.sum()  # the changes add up to zero
+    moved = change != 0
+    change *= 0.5 * float(np.min(shares[moved] / np.abs(change[moved])))
+    less, same, more = (
+        speedup.rate((shares + sign * change) * case.servers) for sign in (-1, 0, 1)
+    )
+    length = float(np.min(case.sizes[same > 0] / np.maximum(same, more)[same > 0]))
+
+    def get_rest(rates: FloatArray) -> float:
+        remaining = case.sizes - length * rates
+        remaining = remaining[remaining > 1e-12 * case.sizes]
+        return total(remaining) if len(remaining) else 0.0
+
+    return get_rest((less + more) / 2) > get_rest(same) * (1 + 1e-12)
+
+
+@agrees(
+    "Lemma on scaling (Section 3.3)",
+    _FEW,
+    12,
+    _FORMULAS,
+    "simulations of heSRPT, EQUI and SRPT on some of the servers",
+)
+def check_scaling(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """A system with a fraction β unused runs at (1 − β)^p of its speed."""
+    unused = float(rng.uniform(0.05, 0.9))
+    policies: tuple[Policy, ...] = (HeSrpt(p=case.p), Equi(), Srpt())
+    policy = policies[int(rng.integers(len(policies)))]
+
+    def use_part(state: State) -> FloatArray:
+        return policy(state) * (1 - unused)
+
+    slow = simulate(case.workload, case.servers, use_part)
+    fast = simulate(case.workload, case.servers, policy)
+    speed = (1 - unused) ** case.p
+    yield get_deviation(slow.total_flow_time * speed, fast.total_flow_time)
+
+
+@agrees(
+    "Theorem 4",
+    2 * _FEW,
+    4,
+    _SHARES,
+    "changes of these ratios between phases, in numerical optima for random orders",
+)
+def check_scale_free(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """For a given completion order, the best ratios between the shares of jobs never change."""
+    optimum = optimise(rng.permutation(case.sizes), PowerLaw(case.p), case.servers)
+    for job in range(1, case.jobs):
+        parts = [s[job] / s[: job + 1].sum() for s in optimum.shares_in_long_phases if len(s) > job]
+        if len(parts) > 1:
+            yield float(np.ptp(parts))
+
+
+@agrees(
+    "Proof of Theorem 4",
+    _FEW,
+    4,
+    _SHARES,
+    "costs and shares in numerical optima for random orders and 1 < δ < 10",
+)
+def check_slow_system(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """A system that is slower by a factor δ takes δ times as long, with the same optimal shares."""
+    order, slower = rng.permutation(case.sizes), float(rng.uniform(1, 10))
+
+    def get_slow_rate(servers: FloatArray) -> FloatArray:
+        return np.asarray(servers**case.p / slower)
+
+    normal = optimise(order, PowerLaw(case.p), case.servers)
+    slow = optimise(order, Custom(get_slow_rate), case.servers)
+    yield get_deviation(slow.cost / slower, normal.cost)
+    phases = zip(normal.shares_in_long_phases, slow.shares_in_long_phases, strict=True)
+    for one, two in phases:
+        yield float(np.abs(one - two).max())
+
+
+@holds_always(
+    "Proof of Theorem 4", _MANY, 5, "other shares during a slow start do worse, for random orders"
+)
+def check_mixed_system(case: Case, rng: np.random.Generator) -> bool | None:
+    """In a system that is slow until a given time, the same shares are optimal before and after."""
+    order, slower = rng.permutation(case.sizes), float(rng.uniform(1, 10))
+    best = closed_form.best_in_order(order, case.servers, case.p)
+    slow_until = float(rng.uniform(0.1, 0.9) * best.completion_times.min() * slower)
+
+    def get_later_cost(shares: FloatArray) -> float | None:
+        """Return the total flow time after the slow start, or None if a job ended in it."""
+        left = order - slow_until / slower * (shares * case.servers) ** case.p
+        if left.min() <= 0:
+            return None
+        return closed_form.best_in_order(left, case.servers, case.p).total_flow_time
+
+    # The cost is convex in the shares, so it is enough to compare with others nearby.
+    others = best.shares * rng.uniform(0.7, 1.3, case.jobs)
+    cost, other_cost = get_later_cost(best.shares), get_later_cost(others / others.sum())
+    if cost is None or other_cost is None:
+        return None
+    return other_cost >= cost * (1 - _FORMULAS)
+
+
+@agrees(
+    "Lemma on T^P (Section 3.4)",
+    _FEW,
+    4,
+    _COSTS,
+    "the formula and numerical optima for random orders",
+)
+def check_flow_time_of_order(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """The least total flow time for a completion order is a sum over its scale-free constants."""
+    order = rng.permutation(case.sizes)
+    best = closed_form.best_in_order(order, case.servers, case.p)
+    held_after = np.concatenate(([0.0], np.cumsum(best.shares)[:-1]))
+    constants = held_after / best.shares
+    formula = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
+    yield get_deviation(formula, optimise(order, PowerLaw(case.p), case.servers).cost)
+
+
+@agrees(
+    "Proof of the Lemma on T^P",
+    _FEW,
+    20,
+    1e-6,
+    "simulated completion times, with growing and with constant shares",
+)
+def check_gaps_with_constant_shares(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """With constant shares, times between completions would be 1/s(θ_1 + … + θ_k) times as long."""
+    shares = closed_form.shares(case.jobs, case.p)
+    ends = simulate(case.workload, case.servers, HeSrpt(p=case.p)).completion_times
+    constant_ends = case.sizes / (shares * case.servers) ** case.p
+    gaps, constant_gaps = (-np.diff(times) for times in (ends, constant_ends))
+    yield get_deviation(constant_gaps * np.cumsum(shares)[:-1] ** case.p, gaps)
+
+
+@holds_always(
+    "Proof of Theorem 5",
+    _MANY,
+    8,
+    "the formula and the best schedules for random orders of up to 8 jobs",
+)
+def check_relaxed_bound(case: Case, rng: np.random.Generator) -> bool:
+    """The relaxed minimum of T^P is a lower bound for the completion order P."""
+    order = rng.permutation(case.sizes)
+    constants = closed_form.scale_free_constants(case.jobs, case.p)
+    relaxed = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
+    best = closed_form.best_in_order(order, case.servers, case.p).total_flow_time
+    return relaxed <= best * (1 + _FORMULAS)
+
+
+@agrees(
+    "Proof of Theorem 5",
+    _MANY,
+    100,
+    _FORMULAS,
+    "k s'(1 + ω) and (k − 1) s'(ω) for k ≥ 2 and random p",
+)
+def check_first_order(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """At the scale-free constants ω, the derivative of T^P is zero."""
+    k = np.arange(2, case.jobs + 1)
+    constants = closed_form.scale_free_constants(case.jobs, case.p)[1:]
+    derivative = k * (1 + constants) ** (case.p - 1)
+    yield get_deviation(derivative, (k - 1) * constants ** (case.p - 1))
+
+
+@holds_always("Proof of Theorem 5", _MANY, 100, "random p and up to 100 jobs")
+def check_second_order(case: Case, rng: np.random.Generator) -> bool:
+    """At ω, T^P has a minimum: its second derivative is positive."""
+    k, p = np.arange(2, case.jobs + 1), case.p
+    constants = closed_form.scale_free_constants(case.jobs, p)[1:]
+    bend = p * (p - 1) * (k * (1 + constants) ** (p - 2) - (k - 1) * constants ** (p - 2))
+    return bool(np.all(bend > 0))
+
+
+@claim_of("Theorem 5")
+def check_shortest_first(seed: int) -> Finding:
+    """The optimal policy completes jobs in order of size, the shortest first."""
+    exceptions = orders = 0
+    for case, _ in generate_cases(seed, _FEW, 5):
+        shortest = closed_form.best_in_order(case.sizes, case.servers, case.p).total_flow_time
+        for order in permutations(case.sizes.tolist()):
+            best = closed_form.best_in_order(order, case.servers, case.p).total_flow_time
+            exceptions += best < shortest * (1 - _FORMULAS)
+            orders += 1
+    for case, _ in generate_cases(seed + 1, 10, 3):
+        speedup = PowerLaw(case.p)
+        shortest = optimise(case.sizes, speedup, case.servers).cost
+        for order in permutations(case.sizes.tolist()):
+            optimum = optimise(np.array(order), speedup, case.servers)
+            exceptions += optimum.cost < shortest * (1 - _COSTS)
+            orders += 1
+    return summarise_exceptions(
+        exceptions, orders, "all orders of up to 5 jobs, by formula and by numerical optima"
+    )
+
+
+@agrees(
+    "Theorem 6", _FEW, 4, _SHARES, "shares in numerical optima of two batches with different sizes"
+)
+def check_size_invariant(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """The optimal allocation depends on the number of jobs, not on their sizes."""
+    other = -np.sort(-(rng.exponential(10, case.jobs) + 0.1))
+    optima = [optimise(sizes, PowerLaw(case.p), case.servers) for sizes in (case.sizes, other)]
+    one, two = (
+        {len(share): share for share in optimum.shares_in_long_phases} for optimum in optima
+    )
+    for jobs in one.keys() & two.keys() - {1}:
+        yield float(np.abs(one[jobs] - two[jobs]).max())
+
+
+@agrees("Theorem 7", _FEW, 4, _SHARES, "the formula and shares in all phases of numerical optima")
+def check_optimal_allocation(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """Of m jobs, the i-th largest gets the share (i/m)^c − ((i−1)/m)^c with c = 1/(1 − p)."""
+    for share in optimise(case.sizes, PowerLaw(case.p), case.servers).shares_in_long_phases:
+        yield float(np.abs(share - closed_form.shares(len(share), case.p)).max())
+
+
+@agrees("Proof of Theorem 7", _MANY, 50, _FORMULAS, "the products and the shares of up to 50 jobs")
+def check_product_formula(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """θ_i = ω_{i+1} ⋯ ω_m / ((1 + ω_i) ⋯ (1 + ω_m))."""
+    constants = closed_form.scale_free_constants(case.jobs, case.p)
+    factors = np.append(constants[1:], 1.0) / (1 + constants)
+    products = np.multiply.accumulate(factors[::-1])[::-1]  # from i to m
+    yield get_deviation(products, closed_form.shares(case.jobs, case.p))
+
+
+@agrees("Theorem 8", _MANY, 100, _FORMULAS, "the formula and simulations of up to 100 jobs")
+def check_total_by_simulation(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """heSRPT attains the optimal total flow time Σ x_k Δ(k) / s(N)."""
+    run = simulate(case.workload, case.servers, HeSrpt(p=case.p))
+    yield get_deviation(run.total_flow_time, case.total_flow_time)
+
+
+@agrees("Theorem 8", _FEW, 4, _COSTS, "the formula and numerical optima")
+def check_total_by_optimiser(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """No policy has a lower total flow time than Σ x_k Δ(k) / s(N)."""
+    optimum = optimise(case.sizes, PowerLaw(case.p), case.servers)
+    yield get_deviation(optimum.cost, case.total_flow_time)
+
+
+@holds_always("Section 3.1, Appendix C", _MANY, 100, "the formula for random p and up to 100 jobs")
+def check_short_jobs_favoured(case: Case, rng: np.random.Generator) -> bool:
+    """Every job gets a share, and a smaller job gets a larger one."""
+    share = closed_form.shares(case.jobs, case.p)
+    return bool(share[0] > 0 and np.all(np.diff(share) > 0))
+
+
+@holds_always("Appendix C", _MANY, 1000, "random p and up to 1,000 jobs")
+def check_constants_increase(case: Case, rng: np.random.Generator) -> bool:
+    """ω_k increases with k."""
+    return bool(np.all(np.diff(closed_form.scale_free_constants(case.jobs, case.p)) > 0))
+
+
+@holds_always("Appendix C", _MANY, 1000, "random p and up to 1,000 jobs")
+def check_coefficients_increase(case: Case, rng: np.random.Generator) -> bool:
+    """Δ(k) increases with k."""
+    return bool(np.all(np.diff(closed_form.coefficients(case.jobs, case.p)) > 0))
+
+
+@agrees("Appendix C", _MANY, 50, _FORMULAS, "this formula and the definition, for up to 50 jobs")
+def check_coefficients_formula(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """Δ(k) = (k^c − (k−1)^c)^(1−p)."""
+    k, c = np.arange(1.0, case.jobs + 1), 1 / (1 - case.p)
+    constants = closed_form.scale_free_constants(case.jobs, case.p)
+    as_defined = k * (1 + constants) ** case.p - (k - 1) * constants**case.p
+    yield get_deviation(as_defined, (k**c - (k - 1) ** c) ** (1 - case.p))
+
+
+@agrees(
+    "Appendix C",
+    _MANY,
+    50,
+    _FORMULAS,
+    "integrals of this derivative and differences of Δ, up to k = 50",
+)
+def check_coefficients_derivative(case: Case, rng: np.random.Generator) -> Iterator[float]:
+    """dΔ/dk = (1 − p) (k^c − (k−1)^c)^(−p) c (k^(c−1) − (k−1)^(c−1))."""
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    c = 1 / (1 - case.p)
+    # The integral of the derivative between whole numbers must be the difference of the Δ(k).
+    # At k = 1 its slope is infinite for p < 1/2, so integrals start at k = 2.
+    k = np.arange(2.0, case.jobs + 1)[:, None] + (nodes + 1) / 2
+    inner = c * (k ** (c - 1) - (k - 1) ** (c - 1))
+    derivative = (1 - case.p) * (k**c - (k - 1) ** c) ** -case.p * inner
+    integrals: FloatArray = derivative @ weights / 2
+    yield get_deviation(integrals, np.diff(closed_form.coefficients(case.jobs + 1, case.p))[1:])
+
+
+THEOREM_CHECKS = list_checks(globals())
