@@ -484,16 +484,16 @@ class Pool:
         self._driver.check_process()
         if self._handles.progress is not None:
             self._handles.progress.close()
+        jobs = self._driver.jobs
+        # Executors are not waited for: they go on until they are shut down.
+        check = EndCheck(lambda: (job for job in jobs.values() if not job.spec.is_executor))
+        # The display must not refer to the pool, which ends when nobody else does.
         self._handles.progress = Progress(
-            partial(view_run, self._driver), self._wait_except_for_executors, choose_screen()
+            partial(view_run, self._driver),
+            partial(self._driver.wait, check.have_all_ended, None),
+            choose_screen(),
         )
         return self._handles.progress
-
-    def _wait_except_for_executors(self) -> None:
-        """Wait for all jobs except for executors, which go on until they are shut down."""
-        jobs = self._driver.jobs
-        check = EndCheck(lambda: (job for job in jobs.values() if not job.spec.is_executor))
-        self._driver.wait(check.have_all_ended, None)
 
     def overview(self) -> RunOverview:
         """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
