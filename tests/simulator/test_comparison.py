@@ -203,7 +203,7 @@ def test_one_warning_names_all_overloaded_policies() -> None:
 
 @pytest.mark.slow
 def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hesrpt.simulator.replications._MIN_JOBS_FOR_PROCESSES", 0)
+    monkeypatch.setattr("hesrpt.simulator.comparison._MIN_JOBS_FOR_PROCESSES", 0)
     stream = Workload.poisson(0.5, 40, seed=1, speedup=lambda k: np.log1p(k))
     tried: list[PolicyLike] = [
         "equi",
