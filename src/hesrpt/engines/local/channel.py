@@ -228,13 +228,17 @@ def wait_for(
 
     Those of channels are also returned if there is room for what they have to send.
     """
+    writers = [channel.fileno() for channel in channels if channel.outgoing]
+    readers = [source for source in sources if source is not None]
+    readers.extend(channel.fileno() for channel in channels)
     poll = select.poll()
-    for source in sources:
-        if source is not None:
-            poll.register(source, select.POLLIN)
-    for channel in channels:
-        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
-    return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
+    for fd in readers:
+        poll.register(fd, select.POLLIN | (select.POLLOUT if fd in writers else 0))
+    try:
+        return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
+    except OSError:  # it refuses to wait for more files than may be open
+        ready, writable, _ = select.select(readers, writers, [], timeout)
+        return {*ready, *writable}
 
 
 # --- large values in files ------------------------------------------------------------------------
