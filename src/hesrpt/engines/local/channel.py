@@ -64,15 +64,16 @@ class Channel:
     def fileno(self) -> int:
         return self.connection.fileno()
 
-    def add(
+    def send(
         self,
         head: tuple[Any, ...],
         body: bytes | Sequence[bytes | memoryview] = b"",
         fds: Sequence[int] = (),
     ) -> None:
-        """Add a message, which the next :meth:`flush` sends. The body may come in pieces.
+        """Send a message; if the socket does not block, as much of it as there is room for.
 
-        The channel owns the file descriptors, and closes them when they have been sent.
+        The body may come in pieces. The channel owns the file descriptors, and closes them when
+        they have been sent.
         """
         pieces = (body,) if isinstance(body, bytes) else body
         size = sum(map(len, pieces))
@@ -83,15 +84,6 @@ class Channel:
         else:
             self.outgoing.append((start, fds))
             self.outgoing.extend((piece, ()) for piece in pieces if piece)
-
-    def send(
-        self,
-        head: tuple[Any, ...],
-        body: bytes | Sequence[bytes | memoryview] = b"",
-        fds: Sequence[int] = (),
-    ) -> None:
-        """Send a message; if the socket does not block, as much of it as there is room for."""
-        self.add(head, body, fds)
         self.flush()
 
     def flush(self) -> None:

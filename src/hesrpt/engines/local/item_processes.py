@@ -223,7 +223,7 @@ class WorkerProcess:
         if is_new:
             self._functions.add(function.number)
             head = ("function", function.number, function.path, function.is_in_file)
-            self.channel.add(head, function.pickled, copies)
+            self.channel.send(head, function.pickled, copies)
         self._given = (self._given + 1) % 256
         batch.token, tasks = bytes((self._given,)), batch.tasks
         os.write(self._tokens[1], batch.token * len(tasks))
