@@ -45,7 +45,7 @@ def limit(kind: int, most: int) -> Iterator[None]:
 
 
 def allow_no_further_files() -> AbstractContextManager[None]:
-    return limit(resource.RLIMIT_NOFILE, 5)  # as many as the engine waits for must be allowed
+    return limit(resource.RLIMIT_NOFILE, 3)
 
 
 def count_files() -> int:

@@ -78,7 +78,7 @@ def test_ctrl_c_still_stops_runs() -> None:
 
 def test_jobs_that_are_ending_are_not_listed() -> None:
     lines = "8|PENDING|2:00:00\n9|COMPLETING|0:10\n10|RUNNING|UNLIMITED\n"
-    assert [job for job, _ in parse_queue(lines)] == ["8", "10"]
+    assert list(parse_queue(lines)) == ["8", "10"]
 
 
 JOBS = '[[job]]\nname = "one"\ncommand = "true"\n'

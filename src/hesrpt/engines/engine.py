@@ -11,7 +11,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -92,28 +91,22 @@ class CommandTask:
 Task: TypeAlias = PythonTask | CommandTask
 
 
+@dataclass(eq=False)
 class PythonTasks(Mapping[int, Task]):
     """The tasks of a batch that calls one function: an argument for each item.
 
     A job may have millions of short items, so there is no task object for each of them.
     """
 
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        arguments: Sequence[Any],
-        *,
-        function: Any,
-        timeout: float | None = None,
-        logs: LogPaths | None = None,
-        keep_results: bool = False,
-        variables: Mapping[str, str] | None = None,
-        holds_resources: bool = False,
-    ) -> None:
-        self.numbers, self.arguments, self.function = numbers, arguments, function
-        self.timeout, self.logs, self.keep_results = timeout, logs, keep_results
-        self.variables = variables or {}  # added to the environment of the worker
-        self.holds_resources = holds_resources  # besides a server
+    numbers: Sequence[int]
+    arguments: Sequence[Any]
+    _: KW_ONLY
+    function: Any
+    timeout: float | None = None
+    logs: LogPaths | None = None
+    keep_results: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)  # added to the environment
+    holds_resources: bool = False  # besides a server
 
     @classmethod
     def from_task(cls, item: int, task: PythonTask) -> PythonTasks:
@@ -132,17 +125,15 @@ class PythonTasks(Mapping[int, Task]):
 
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
-        part = copy(self)
-        part.numbers, part.arguments = self.numbers[start:stop], self.arguments[start:stop]
-        return part
+        numbers, arguments = self.numbers[start:stop], self.arguments[start:stop]
+        return replace(self, numbers=numbers, arguments=arguments)
 
     def without(self, items: Container[int]) -> PythonTasks:
         """Return the batch without some of the items."""
-        part = copy(self)
         pairs = zip(self.numbers, self.arguments, strict=True)
         left = [(number, argument) for number, argument in pairs if number not in items]
-        part.numbers, part.arguments = zip(*left, strict=True) if left else ((), ())
-        return part
+        numbers, arguments = zip(*left, strict=True) if left else ((), ())
+        return replace(self, numbers=numbers, arguments=arguments)
 
     def __getitem__(self, item: int) -> PythonTask:
         return PythonTask(

@@ -128,6 +128,7 @@ def _pickle(error: BaseException) -> bytes:
 
 # --- calls --------------------------------------------------------------------------------------
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 # Items may replace the functions of the module, to test how something behaves over time.
@@ -144,33 +145,33 @@ class CallReport(NamedTuple, Generic[T]):
 
 
 def call_with_log(
-    work: Callable[[], T], describe_item: Callable[[], str], log: Path
+    work: Callable[[A], T], argument: A, describe: Callable[[A], str], log: Path
 ) -> CallReport[T]:
     """Call ``work`` like :func:`time_call`, with its output redirected to a log."""
     try:
         with redirect_output(log):
-            return time_call(work, describe_item, is_logged=True)
+            return time_call(work, argument, describe, is_logged=True)
     except OSError as error:
         return report_unwritable_output(error)
 
 
 def time_call(
-    work: Callable[[], T], describe_item: Callable[[], str], *, is_logged: bool
+    work: Callable[[A], T], argument: A, describe: Callable[[A], str], *, is_logged: bool
 ) -> CallReport[T]:
-    """Call ``work``, and time it. What it prints may still be buffered afterwards.
+    """Call ``work`` with an argument, and time it. What it prints may still be buffered afterwards.
 
-    If it fails, the report says which item it was. If its output ``is_logged``, the traceback is
+    If it fails, the report describes the argument. If its output ``is_logged``, the traceback is
     part of the output.
     """
     started = read_clock()
     try:
-        result = work()
+        result = work(argument)
         return CallReport(read_clock() - started, result)
     except BaseException as error:  # even sys.exit(): an item must not end its worker
         seconds = read_clock() - started
         item = ""
         with contextlib.suppress(BaseException):  # this runs the user's code
-            item = describe_item()
+            item = describe(argument)
         report = report_exception(error, item)
         if is_logged:
             sys.stderr.write(report.details.traceback)

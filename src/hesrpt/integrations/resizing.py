@@ -109,10 +109,7 @@ def forecast_completion_times(
         for place in np.argsort(remaining[alive], kind="stable"):
             job = alive[place]
             new = min(int(target[place]), int(held[job]) + free)
-            pays = (
-                _compute_seconds_saved(remaining[job], held[job], new, setting.p)
-                > setting.resize_cost
-            )
+            pays = _is_worthwhile(remaining[job], held[job], new, setting)
             if pays and paused_until[job] <= time:
                 free -= new - int(held[job])
                 held[job], paused_until[job] = new, time + setting.resize_cost
@@ -136,8 +133,7 @@ def _choose_resize(
     free = setting.servers - int(held.sum())
     if target[job] > held[job]:
         new = min(int(target[job]), int(held[job]) + max(free, 0))
-        pays = _compute_seconds_saved(work[job], held[job], new, setting.p) > setting.resize_cost
-        return new if pays else None
+        return new if _is_worthwhile(work[job], held[job], new, setting) else None
     if target[job] == held[job]:
         return None
     if free < 0:  # other jobs cannot even start; make room, unless this job ends soon anyway
@@ -154,8 +150,8 @@ def _plan_worthwhile(
     undecided = np.arange(len(work))
     while len(undecided):
         plan = plan_servers(work[undecided], replace(setting, servers=servers), p)
-        saved = _compute_seconds_saved(work[undecided], held[undecided], plan, setting.p)
-        stays = (plan > held[undecided]) & (saved <= setting.resize_cost)
+        grows = plan > held[undecided]
+        stays = grows & ~_is_worthwhile(work[undecided], held[undecided], plan, setting)
         if not stays.any():
             target[undecided] = plan
             break
@@ -164,9 +160,10 @@ def _plan_worthwhile(
     return target
 
 
-def _compute_seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
-    """Return by how many seconds jobs end earlier with new numbers of servers."""
-    return work * (np.float64(held) ** -p - np.float64(new) ** -p)
+def _is_worthwhile(work: Any, held: Any, new: Any, setting: ResizeSetting) -> Any:
+    """Return whether new numbers of servers save jobs more seconds than a resize costs."""
+    saved = work * (np.float64(held) ** -setting.p - np.float64(new) ** -setting.p)
+    return saved > setting.resize_cost
 
 
 def _choose_shrink(

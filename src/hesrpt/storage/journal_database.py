@@ -111,26 +111,20 @@ class Database:
         with self._raise_state_errors(), contextlib.closing(_connect(self.path)) as connection:
             query = "PRAGMA user_version"
             rows = self._retry_while_locked(lambda: connection.execute(query).fetchall())
-        found = int(rows[0][0])
-        if found != FORMAT and not can_migrate(found):
-            raise StateError(
-                f"{self.path.parent}: was written by {self._describe_writer(found)}, and "
-                f"this one, {__version__}, reads only formats {OLDEST_FORMAT} to {FORMAT}"
-            )
-        return found
-
-    def _describe_writer(self, found: int) -> str:
-        """Return which version of hesrpt can read a format that this one cannot."""
-        if found < FORMAT:
-            return f"an earlier version of hesrpt (format {found})"
-        query = "SELECT value FROM meta WHERE name = 'version'"
-        with (
-            contextlib.closing(_connect(self.path)) as connection,
-            contextlib.suppress(sqlite3.Error),
-        ):
-            for (version,) in connection.execute(query):
-                return f"a later version of hesrpt, {version} (format {found})"
-        return f"a later version of hesrpt (format {found})"
+            found = int(rows[0][0])
+            if found == FORMAT or can_migrate(found):
+                return found
+            writer = "an earlier version of hesrpt"
+            if found > FORMAT:
+                writer = "a later version of hesrpt"
+                with contextlib.suppress(sqlite3.Error):
+                    query = "SELECT value FROM meta WHERE name = 'version'"
+                    for (version,) in connection.execute(query):
+                        writer += f", {version}"
+        raise StateError(
+            f"{self.path.parent}: was written by {writer} (format {found}), and this one, "
+            f"{__version__}, reads only formats {OLDEST_FORMAT} to {FORMAT}"
+        )
 
     def close(self) -> None:
         """Close the connections."""

@@ -310,7 +310,7 @@ class DaskConnection:
         references = {}
         for outcome in report.outcomes:
             if isinstance(outcome, Outcome):
-                items = [outcome.item] if outcome.error is None and not outcome.is_lost else []
+                items: Sequence[int] = [outcome.item] if outcome.is_done else []
             else:
                 items = outcome.items
             for item in items:

@@ -377,7 +377,11 @@ class DaskEngine(Engine):
         if batch.worker is None or batch not in batch.worker.batches:
             return  # its worker is dead
         if report is None:
-            yield from self._handle_failed_task(batch, error)
+            # Dask has cancelled the task, or it has failed outside of its items.
+            if not isinstance(error, CancelledError | KilledWorker | OSError):
+                for item in self.ledger.take_rest(batch):
+                    yield Outcome(batch.job, item, 0.0, error=_describe(error))
+            yield from self._end_batch(batch)
             return
         if report.other_process is not None:
             # The worker was restarted at the same address: it is a new one.
@@ -392,15 +396,6 @@ class DaskEngine(Engine):
         self.ledger.forget_stopped(batch, report.gone)
         if report.is_last:
             yield from self._end_batch(batch, was_started=not report.was_refused)
-
-    def _handle_failed_task(
-        self, batch: Batch, error: Exception | None
-    ) -> Iterator[Outcome | FinishedItems]:
-        """Handle a task that Dask has cancelled, or that has failed outside of its items."""
-        if not isinstance(error, CancelledError | KilledWorker | OSError):
-            for item in self.ledger.take_rest(batch):
-                yield Outcome(batch.job, item, 0.0, error=_describe(error))
-        yield from self._end_batch(batch)
 
     def _report(
         self, batch: Batch, outcome: Outcome | FinishedItems, references: Mapping[int, Future]

@@ -64,15 +64,16 @@ class Channel:
     def fileno(self) -> int:
         return self.connection.fileno()
 
-    def add(
+    def send(
         self,
         head: tuple[Any, ...],
         body: bytes | Sequence[bytes | memoryview] = b"",
         fds: Sequence[int] = (),
     ) -> None:
-        """Add a message, which the next :meth:`flush` sends. The body may come in pieces.
+        """Send a message; if the socket does not block, as much of it as there is room for.
 
-        The channel owns the file descriptors, and closes them when they have been sent.
+        The body may come in pieces. The channel owns the file descriptors, and closes them when
+        they have been sent.
         """
         pieces = (body,) if isinstance(body, bytes) else body
         size = sum(map(len, pieces))
@@ -83,15 +84,6 @@ class Channel:
         else:
             self.outgoing.append((start, fds))
             self.outgoing.extend((piece, ()) for piece in pieces if piece)
-
-    def send(
-        self,
-        head: tuple[Any, ...],
-        body: bytes | Sequence[bytes | memoryview] = b"",
-        fds: Sequence[int] = (),
-    ) -> None:
-        """Send a message; if the socket does not block, as much of it as there is room for."""
-        self.add(head, body, fds)
         self.flush()
 
     def flush(self) -> None:
@@ -228,13 +220,17 @@ def wait_for(
 
     Those of channels are also returned if there is room for what they have to send.
     """
+    writers = [channel.fileno() for channel in channels if channel.outgoing]
+    readers = [source for source in sources if source is not None]
+    readers.extend(channel.fileno() for channel in channels)
     poll = select.poll()
-    for source in sources:
-        if source is not None:
-            poll.register(source, select.POLLIN)
-    for channel in channels:
-        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
-    return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
+    for fd in readers:
+        poll.register(fd, select.POLLIN | (select.POLLOUT if fd in writers else 0))
+    try:
+        return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
+    except OSError:  # it refuses to wait for more files than may be open
+        ready, writable, _ = select.select(readers, writers, [], timeout)
+        return {*ready, *writable}
 
 
 # --- large values in files ------------------------------------------------------------------------

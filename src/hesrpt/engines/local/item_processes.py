@@ -26,17 +26,12 @@ from hesrpt.engines.local.channel import (
     read_shared_file,
     write_shared_file,
 )
-from hesrpt.engines.local.output import (
-    add_last_lines,
-    finish_log,
-    move_output,
-    open_output,
-)
+from hesrpt.engines.local.output import finish_log, move_output, read_tail
 from hesrpt.engines.local.supervision import Supervision, build_python_command
 from hesrpt.engines.local.supervisor import GoneReport
 from hesrpt.engines.local.worker import GATHER_SECONDS
 from hesrpt.pickling import Pickled, dump_arguments
-from hesrpt.storage.logs import limit_log, limit_output
+from hesrpt.storage.logs import limit_log, limit_output, open_log
 
 _numbers = count(1)
 
@@ -223,7 +218,7 @@ class WorkerProcess:
         if is_new:
             self._functions.add(function.number)
             head = ("function", function.number, function.path, function.is_in_file)
-            self.channel.add(head, function.pickled, copies)
+            self.channel.send(head, function.pickled, copies)
         self._given = (self._given + 1) % 256
         batch.token, tasks = bytes((self._given,)), batch.tasks
         os.write(self._tokens[1], batch.token * len(tasks))
@@ -415,7 +410,8 @@ class CommandProcess:
         """Let the supervisor start it; raise CommandStartError if that is impossible."""
         task = self.task
         try:
-            self.output = open_output(task.log)
+            fd = create_output_file() if task.log is None else open_log(task.log)
+            self.output = os.fdopen(fd, "a+b")
         except OSError as error:
             raise _explain(error) from None
         self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
@@ -464,8 +460,8 @@ class CommandProcess:
             return f"cannot be started: {report.error}"
         if report.status == 0 and self.error is None:
             return None
-        error = self.error or report.describe_end()
-        return add_last_lines(error, self.output, skip=self._earlier)
+        tail = read_tail(self.output, 4096, skip=self._earlier).decode("utf-8", "replace")
+        return "\n".join([self.error or report.describe_end(), *tail.splitlines()[-10:]])
 
     def limit_output(self) -> None:
         """Cut its output if that has become too large."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from hesrpt.engines.local.channel import create_output_file
 from hesrpt.storage.logs import LogPaths, limit_log, limit_output, open_log
 
 # Of the output of an item on another node, at most this many bytes are sent back: the last ones.
@@ -76,21 +75,6 @@ def finish_log(log: Path) -> None:
             os.unlink(log)
         else:
             limit_log(log)
-
-
-def open_output(log: Path | None) -> IO[bytes]:
-    """Open the file for a command's output: its log, or a temporary file if it has none."""
-    return os.fdopen(create_output_file() if log is None else open_log(log), "a+b")
-
-
-def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int = 0) -> str:
-    """Return an error followed by the last lines of a command's output.
-
-    The first ``skip`` bytes of the file are not part of the command's output.
-    """
-    tail = read_tail(output, 4096, skip=skip)
-    last_lines = tail.decode("utf-8", "replace").splitlines()[-lines:]
-    return "\n".join([error, *last_lines])
 
 
 def read_end(output: IO[bytes], count: int = _SENT_BYTES) -> bytes:

@@ -29,6 +29,8 @@ GUARDED_VARIABLE = "HESRPT_GUARDED_RUN"
 
 #: How often to look again at processes that are to end, in seconds.
 POLL_SECONDS = 0.005
+# How long to wait for their end, in seconds.
+_END_SECONDS = 10.0
 
 _HAS_PROC = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 # From <linux/prctl.h>.
@@ -69,9 +71,9 @@ def find_marked(mark: str, variable: str = MARKS_VARIABLE) -> list[int]:
     return [pid for pid in others if mark in _read_marks(pid, variable)]
 
 
-def kill_marked(mark: str, timeout: float = 10.0) -> None:
+def kill_marked(mark: str) -> None:
     """Kill every process that carries a mark, including those started meanwhile."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _END_SECONDS
     while (found := find_marked(mark)) and time.monotonic() < deadline:
         kill_all(found)
         time.sleep(POLL_SECONDS)
@@ -80,9 +82,9 @@ def kill_marked(mark: str, timeout: float = 10.0) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def kill_leftovers(mark: str, timeout: float = 10.0) -> None:
+def kill_leftovers(mark: str) -> None:
     """Kill what an earlier run with the same mark left behind, if its scheduler was killed."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _END_SECONDS
     while (guardians := find_marked(mark, GUARDED_VARIABLE)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)  # they have noticed that their scheduler is gone, and will end
     kill_all(guardians)

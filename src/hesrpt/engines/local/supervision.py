@@ -229,16 +229,8 @@ _LOOK_SECONDS = 0.5
 class KeptProcess:
     """A process that starts at once, without input. One thread waits for it; any may kill it.
 
-    Parameters
-    ----------
-    arguments
-        The program and its arguments.
-    output, errors
-        The file descriptors of its standard output and standard error, which stay open here.
-    directory
-        Where it runs. Default: in the current directory.
-    variables
-        What to add to its environment.
+    ``output`` and ``errors`` are the file descriptors of its standard output and standard error,
+    which stay open here. ``variables`` are added to its environment.
     """
 
     def __init__(

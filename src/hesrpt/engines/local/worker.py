@@ -121,11 +121,8 @@ class Worker:
         if isinstance(function, _PickledFunction):
             close_all(function.fds)
 
-    def _load_function(self, number: int) -> Callable[[Any], Any]:
-        """Return a function, and unpickle it before its first call."""
-        received = self._functions[number]
-        if type(received) is not _PickledFunction:
-            return received  # type: ignore[no-any-return]
+    def _unpickle(self, number: int, received: _PickledFunction) -> Callable[[Any], Any]:
+        """Unpickle a function, before its first call."""
         # Objects of multiprocessing look for their files there.
         set_spawning_popen(received.fds)  # type: ignore[arg-type]
         try:
@@ -163,19 +160,15 @@ class Worker:
         paths, items = (None, ()) if logs is None else (LogPaths(*logs[0]), logs[1])
         log = paths.get(items[0]) if paths is not None and is_single else None
         captures = paths if log is None else None
-        answers = _Answers(self, number)
+        answers, call = _Answers(self, number), partial(self._call, function)
         with contextlib.nullcontext() if captures is None else redirect_output(self._capture):
             for place, argument in enumerate(arguments):
                 if not self._take_token(token):
                     break  # the scheduler has withdrawn the item, and those after it
-                work, describe = (
-                    partial(self._call, function, argument),
-                    partial(_describe, argument),
-                )
                 if log is not None:
-                    report = call_with_log(work, describe, log)
+                    report = call_with_log(call, argument, _describe, log)
                 else:
-                    report = time_call(work, describe, is_logged=captures is not None)
+                    report = time_call(call, argument, _describe, is_logged=captures is not None)
                 if captures is not None:
                     try:
                         move_output(self._capture, captures, items[place])
@@ -202,7 +195,9 @@ class Worker:
     def _call(self, number: int, argument: Any) -> list[Pickled]:
         """Return what a function returns, pickled."""
         try:
-            function = self._load_function(number)
+            function = self._functions[number]
+            if type(function) is _PickledFunction:
+                function = self._unpickle(number, function)
             result = function(pickle.loads(argument) if type(argument) is bytes else argument)
             return dump_result_pieces(result)
         finally:
@@ -258,14 +253,15 @@ class _Answers:
         assert report.result is not None
         if is_last:  # before the answer, so that it is done when the answer arrives
             self._worker.run_exit_functions()
-        size = sum(map(len, report.result))
+        pieces = report.result
+        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if size > LARGE_BYTES:
-            self._send_large(place, report.seconds, report.result, is_last=is_last)
+            self._send_large(place, report.seconds, pieces, is_last=is_last)
         else:
             if not self._results:
                 self._place = place
             self._seconds.append(report.seconds)
-            self._results.append(b"".join(report.result))
+            self._results.append(b"".join(pieces))
             self._bytes += size
             is_due = read_clock() >= self._sent_at + GATHER_SECONDS
             if is_due or is_last or self._bytes > LARGE_BYTES:

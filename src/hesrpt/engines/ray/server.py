@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import tempfile
 import time
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from hesrpt.engines.item_reports import (
     dump_result_pieces,
     time_call,
 )
+from hesrpt.engines.local.channel import wait_for
 from hesrpt.engines.local.item_processes import CommandProcess, CommandStartError
 from hesrpt.engines.local.output import flush_output, read_end
 from hesrpt.engines.local.processes import build_environment, create_mark
@@ -79,17 +79,16 @@ class Server:
         for every call. Results to keep follow the reports, as separate return values.
         """
         reports, results = [], []
-        for pickled, argument in zip(is_pickled, arguments, strict=True):
-            work = partial(self._call, function[0], argument, pickled, keep_results)
-            describe = partial(_describe_argument, argument, pickled)
-            call, output = _run_with_output(work, with_output, describe)
+        work = partial(self._call, function[0], keep_results)
+        for argument in zip(arguments, is_pickled, strict=True):
+            call, output = _run_with_output(work, argument, with_output)
             result = b"" if keep_results else call.result or b""
             reports.append(ItemReport(call.seconds, result, call.error, call.details, output))
             results.append(call.result)
         return (reports, *results) if keep_results else reports
 
-    def _call(self, function: Any, argument: Any, is_pickled: bool, keep_result: bool) -> Any:
-        value = cloudpickle.loads(argument) if is_pickled else argument
+    def _call(self, function: Any, keep_result: bool, argument: tuple[Any, bool]) -> Any:
+        value = _unpickle(argument)
         result = self._fetch_function(function)(value)
         return result if keep_result else b"".join(dump_result_pieces(result))
 
@@ -133,8 +132,7 @@ class Server:
         supervision = self._supervision
         while True:
             patience = command.deadline - time.monotonic()
-            unsent = [supervision.channel] if supervision.channel.outgoing else []
-            select.select([supervision.channel], unsent, [], min(max(patience, 0.0), 1.0))
+            wait_for([], min(max(patience, 0.0), 1.0), [supervision.channel])
             for report in supervision.receive():
                 if isinstance(report, GoneReport):
                     return report
@@ -147,21 +145,27 @@ class Server:
                 supervision.request("kill", command.number)
 
 
-def _describe_argument(argument: Any, is_pickled: bool) -> str:
-    return describe_value(cloudpickle.loads(argument) if is_pickled else argument)
+def _unpickle(argument: tuple[Any, bool]) -> Any:
+    """Return the argument of an item, which comes with whether it is pickled."""
+    value, is_pickled = argument
+    return cloudpickle.loads(value) if is_pickled else value
+
+
+def _describe(argument: tuple[Any, bool]) -> str:
+    return describe_value(_unpickle(argument))
 
 
 def _run_with_output(
-    work: Callable[[], Any], with_output: bool, describe_item: Callable[[], str]
+    work: Callable[[Any], Any], argument: tuple[Any, bool], with_output: bool
 ) -> tuple[CallReport[Any], bytes]:
     """Call ``work``; return a report and, if ``with_output``, what it printed."""
     if not with_output:
-        report = time_call(work, describe_item, is_logged=False)
+        report = time_call(work, argument, _describe, is_logged=False)
         flush_output()
         return report, b""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        report = call_with_log(work, describe_item, log)
+        report = call_with_log(work, argument, _describe, log)
         if not log.exists():
             return report, b""
         with log.open("rb") as file:

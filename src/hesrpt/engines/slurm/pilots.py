@@ -106,21 +106,10 @@ class PilotTable:
         return pilot is None or pilot.ends - now >= self._keep_free(seconds)
 
     def drain(self, waiting: Sequence[float], idle: Collection[str], now: float) -> set[str]:
-        """Drain the pilots that hardly have time left, and those that keep items waiting.
+        """Drain pilots that hardly have time left, or keep items waiting; return all drained ones.
 
-        Parameters
-        ----------
-        waiting
-            How long each of the items that wait for a server may take, in seconds.
-        idle
-            The pilots that have a free server: an item that waits does not fit into their time.
-        now
-            The time.
-
-        Returns
-        -------
-        set of str
-            All pilots that are drained.
+        ``waiting`` is how many seconds each item that waits for a server may take, and ``idle`` are
+        the pilots with a free server: an item that waits does not fit into their time.
         """
         longest = max(waiting, default=0.0)
         for pilot in self.pilots.values():

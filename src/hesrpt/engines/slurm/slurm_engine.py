@@ -209,22 +209,22 @@ def list_jobs(name: str) -> dict[str, tuple[SlurmState, float]] | None:
         return None
     if done.returncode != 0:
         return None
-    return dict(parse_queue(done.stdout))
+    return parse_queue(done.stdout)
 
 
-def parse_queue(text: str) -> list[tuple[str, tuple[SlurmState, float]]]:
+def parse_queue(text: str) -> dict[str, tuple[SlurmState, float]]:
     """Return the jobs in the output of squeue that wait or run; others are ending.
 
     >>> parse_queue("7|RUNNING|1:30:00")
-    [('7', (<SlurmState.RUNNING: 'running'>, 5400.0))]
+    {'7': (<SlurmState.RUNNING: 'running'>, 5400.0)}
     """
-    jobs = []
+    jobs = {}
     for line in text.splitlines():
         job, state, left = line.strip().split("|")
         if state in _WAITING:
-            jobs.append((job, (SlurmState.WAITING, math.inf)))
+            jobs[job] = SlurmState.WAITING, math.inf
         elif state in _RUNNING:
-            jobs.append((job, (SlurmState.RUNNING, _parse_left(left))))
+            jobs[job] = SlurmState.RUNNING, _parse_left(left)
     return jobs
 
 
