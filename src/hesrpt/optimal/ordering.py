@@ -137,16 +137,7 @@ class _Search:
         self.speedups = speedups
         shapes = speedups.shapes(servers, tabulated=True)
         # Copies, because arrays that are read-only or not contiguous would be compiled for again.
-        self.batch = Batch(
-            shapes.records,
-            shapes.corners,
-            shapes.of_job,
-            sizes.copy(),
-            weights.copy(),
-            servers,
-            False,
-            np.inf,
-        )
+        self.batch = Batch(shapes, sizes.copy(), weights.copy(), servers, False, np.inf)
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
