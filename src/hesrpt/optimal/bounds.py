@@ -43,7 +43,7 @@ from hesrpt.optimal.planner import Plan, plan
 from hesrpt.parallel import run_tasks
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.units import format_count
-from hesrpt.validation import check_flag, check_positive, check_whole_number
+from hesrpt.validation import check_servers, check_whole_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -170,11 +170,7 @@ def lower_bound(
     """
     if not isinstance(workload, Workload):
         raise InputError(f"lower_bound() needs a Workload, got {type(workload).__name__}")
-    servers, objective = check_positive("servers", servers), check_flow_objective(objective)
-    if check_flag("whole", whole) and servers != int(servers):
-        raise InputError(
-            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
-        )
+    servers, objective = check_servers(servers, whole), check_flow_objective(objective)
     check_weights(objective, workload.weights)
     window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
