@@ -434,28 +434,24 @@ def bound_job_costs(
     Prices are constant between ``times``, and 0 before and after. ``report`` is called with the
     part of the jobs that is done.
     """
-    from hesrpt.optimal.proof_kernel import prove_costs
+    from hesrpt.optimal.proof_kernel import Intervals, prove_costs
 
     speedups = workload.speedups.tabulate(servers)
     shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
     arrivals = workload.arrival_times
     times, prices = np.array(times), np.array(prices)  # compiled code takes no frozen arrays
     with np.errstate(divide="ignore"):
-        log_prices = np.log(prices)
+        path = Intervals(times, prices, np.log(prices))
 
     def prove(jobs: IntArray) -> FloatArray:
         costs = np.empty(len(jobs))
         prove_costs(
-            shapes.records,
-            shapes.corners,
-            shapes.of_job[jobs],
+            shapes._replace(of_job=shapes.of_job[jobs]),
             workload.sizes[jobs],
             weights[jobs],
             arrivals[jobs],
             servers,
-            times,
-            prices,
-            log_prices,
+            path,
             targets[jobs],
             costs,
         )
