@@ -21,7 +21,7 @@ alone. Verification uses neither the search for prices nor its compiled code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import fsum, inf
 from typing import TYPE_CHECKING
@@ -77,9 +77,9 @@ class LowerBound:
     whole: bool
     objective: FlowObjective
     total: float
-    times: FloatArray
-    prices: FloatArray
-    job_costs: FloatArray
+    times: FloatArray = field(default_factory=partial(np.empty, 0))
+    prices: FloatArray = field(default_factory=partial(np.empty, 0))
+    job_costs: FloatArray = field(default_factory=partial(np.empty, 0))
     plan: Plan | None = None
     windows: tuple[LowerBound, ...] = ()
 
@@ -210,8 +210,7 @@ def _bound_by_plan(
     if not best.certificate.proven:
         return None
     total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)
-    nothing = np.empty(0)
-    return LowerBound(workload, servers, whole, objective, total, nothing, nothing, nothing, best)
+    return LowerBound(workload, servers, whole, objective, total, plan=best)
 
 
 def _bound_by_windows(
@@ -225,6 +224,10 @@ def _bound_by_windows(
     """Return the sum of the bounds of windows of about the same number of jobs."""
     by_arrival = np.argsort(workload.arrival_times, kind="stable")
     parts = np.array_split(by_arrival, -(-len(workload) // window))
+
+    def report_window(number: int) -> Callable[[int, int], None]:
+        return lambda done, total: report((number + done / total) / len(parts))
+
     windows = tuple(
         lower_bound(
             workload.take(part),
@@ -232,21 +235,12 @@ def _bound_by_windows(
             objective=objective,
             whole=whole,
             window=window,
-            progress=partial(_report_window, report, number, len(parts)),
+            progress=report_window(number),
         )
         for number, part in enumerate(parts)
     )
     total = sum(part.total for part in windows) * (1 - _MARGIN)
-    nothing = np.empty(0)
-    return LowerBound(
-        workload, servers, whole, objective, total, nothing, nothing, nothing, windows=windows
-    )
-
-
-def _report_window(
-    report: Callable[[float], None], number: int, windows: int, done: int, total: int
-) -> None:
-    report((number + done / total) / windows)
+    return LowerBound(workload, servers, whole, objective, total, windows=windows)
 
 
 def bound_by_prices(
