@@ -48,6 +48,16 @@ def check_positive(name: str, value: object) -> float:
     return result
 
 
+def check_servers(servers: object, whole: object) -> float:
+    """Return a number of servers greater than 0, which must be whole if jobs get whole servers."""
+    result = check_positive("servers", servers)
+    if check_flag("whole", whole) and result != int(result):
+        raise InputError(
+            f"must be a whole number for whole servers, got {result:g}", argument="servers"
+        )
+    return result
+
+
 def check_at_least(name: str, value: object, minimum: float) -> float:
     """Return ``value`` as a float of at least ``minimum``."""
     result = check_number(name, value)

@@ -101,10 +101,7 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
     # Copies, because arrays that are read-only would be compiled for again.
     sizes, weights = jobs.sizes.copy(), jobs.weights.copy()
     values = compute_job_values(speedups.take(order), 10.0, weights[order]).values
-    shapes = speedups.shapes(10.0)
-    batch = Batch(
-        shapes.records, shapes.corners, shapes.of_job, sizes, weights, 10.0, False, np.inf
-    )
+    batch = Batch(speedups.shapes(10.0), sizes, weights, 10.0, False, np.inf)
 
     def find_cost(response_sums: ResponseSums) -> tuple[float, int]:
         line = np.zeros((len(jobs), COLUMNS))

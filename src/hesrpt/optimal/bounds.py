@@ -21,7 +21,7 @@ alone. Verification uses neither the search for prices nor its compiled code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import fsum, inf
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ from hesrpt.optimal.planner import Plan, plan
 from hesrpt.parallel import run_tasks
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.units import format_count
-from hesrpt.validation import check_flag, check_positive, check_whole_number
+from hesrpt.validation import check_servers, check_whole_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class LowerBound:
     whole: bool
     objective: FlowObjective
     total: float
-    times: FloatArray
-    prices: FloatArray
-    job_costs: FloatArray
+    times: FloatArray = field(default_factory=partial(np.empty, 0))
+    prices: FloatArray = field(default_factory=partial(np.empty, 0))
+    job_costs: FloatArray = field(default_factory=partial(np.empty, 0))
     plan: Plan | None = None
     windows: tuple[LowerBound, ...] = ()
 
@@ -170,11 +170,7 @@ def lower_bound(
     """
     if not isinstance(workload, Workload):
         raise InputError(f"lower_bound() needs a Workload, got {type(workload).__name__}")
-    servers, objective = check_positive("servers", servers), check_flow_objective(objective)
-    if check_flag("whole", whole) and servers != int(servers):
-        raise InputError(
-            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
-        )
+    servers, objective = check_servers(servers, whole), check_flow_objective(objective)
     check_weights(objective, workload.weights)
     window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
@@ -214,8 +210,7 @@ def _bound_by_plan(
     if not best.certificate.proven:
         return None
     total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)
-    nothing = np.empty(0)
-    return LowerBound(workload, servers, whole, objective, total, nothing, nothing, nothing, best)
+    return LowerBound(workload, servers, whole, objective, total, plan=best)
 
 
 def _bound_by_windows(
@@ -229,6 +224,10 @@ def _bound_by_windows(
     """Return the sum of the bounds of windows of about the same number of jobs."""
     by_arrival = np.argsort(workload.arrival_times, kind="stable")
     parts = np.array_split(by_arrival, -(-len(workload) // window))
+
+    def report_window(number: int) -> Callable[[int, int], None]:
+        return lambda done, total: report((number + done / total) / len(parts))
+
     windows = tuple(
         lower_bound(
             workload.take(part),
@@ -236,21 +235,12 @@ def _bound_by_windows(
             objective=objective,
             whole=whole,
             window=window,
-            progress=partial(_report_window, report, number, len(parts)),
+            progress=report_window(number),
         )
         for number, part in enumerate(parts)
     )
     total = sum(part.total for part in windows) * (1 - _MARGIN)
-    nothing = np.empty(0)
-    return LowerBound(
-        workload, servers, whole, objective, total, nothing, nothing, nothing, windows=windows
-    )
-
-
-def _report_window(
-    report: Callable[[float], None], number: int, windows: int, done: int, total: int
-) -> None:
-    report((number + done / total) / windows)
+    return LowerBound(workload, servers, whole, objective, total, windows=windows)
 
 
 def bound_by_prices(
@@ -438,28 +428,24 @@ def bound_job_costs(
     Prices are constant between ``times``, and 0 before and after. ``report`` is called with the
     part of the jobs that is done.
     """
-    from hesrpt.optimal.proof_kernel import prove_costs
+    from hesrpt.optimal.proof_kernel import Intervals, prove_costs
 
     speedups = workload.speedups.tabulate(servers)
     shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
     arrivals = workload.arrival_times
     times, prices = np.array(times), np.array(prices)  # compiled code takes no frozen arrays
     with np.errstate(divide="ignore"):
-        log_prices = np.log(prices)
+        path = Intervals(times, prices, np.log(prices))
 
     def prove(jobs: IntArray) -> FloatArray:
         costs = np.empty(len(jobs))
         prove_costs(
-            shapes.records,
-            shapes.corners,
-            shapes.of_job[jobs],
+            shapes._replace(of_job=shapes.of_job[jobs]),
             workload.sizes[jobs],
             weights[jobs],
             arrivals[jobs],
             servers,
-            times,
-            prices,
-            log_prices,
+            path,
             targets[jobs],
             costs,
         )

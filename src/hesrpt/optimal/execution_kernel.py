@@ -18,8 +18,6 @@ from hesrpt.optimal.response_kernel import (
     HIGH,
     HIGH_RATE,
     KIND,
-    LOW,
-    OFFSET,
     PRICE,
     SECOND,
     VALUE,
@@ -53,7 +51,7 @@ def allocate(
 
     Return the first place that holds servers. Nothing is set before it.
     """
-    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    shapes, corners, shape_of_job = batch.shapes
     last = present - 1
     while last > 0 and is_negligible(batch, line, order, last):
         held[last] = rates[last] = 0.0
@@ -69,18 +67,7 @@ def allocate(
         for place in range(start, last + 1):
             value, kind = line[place, VALUE], line[place, KIND]
             if kind < CORNERS and not _is_tied_at_one(value, price):
-                servers, profit, _ = respond(
-                    kind,
-                    value,
-                    line[place, OFFSET],
-                    line[place, FIRST],
-                    line[place, SECOND],
-                    line[place, LOW],
-                    line[place, HIGH],
-                    line[place, HIGH_RATE],
-                    price,
-                    log_price,
-                )
+                servers, profit, _ = respond(line, place, price, log_price)
                 held[place] = servers
                 rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
             elif kind == CORNERS and value > 0:
@@ -147,7 +134,7 @@ def _settle(
     Of tied jobs, those that end first are served first. Up to rounding, the price leaves the last
     place of the list exactly what it demands.
     """
-    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    shapes, corners, shape_of_job = batch.shapes
     price = line[last, PRICE]
     if tied > 0 and rest > 0:
         for place in range(last, start - 1, -1):
@@ -263,18 +250,7 @@ def run_phases_together(
         done = (time - sqrt(f / value) * root_time) / serial
         done += high_rate * (times[after] - times[capped])
         price = prices[last]
-        servers, profit, _ = respond(
-            line[last, KIND],
-            value,
-            line[last, OFFSET],
-            f,
-            serial,
-            0.0,
-            high,
-            high_rate,
-            price,
-            log(price) if price > 0 else -inf,
-        )
+        servers, profit, _ = respond(line, last, price, log(price) if price > 0 else -inf)
         rate = (profit + price * servers) / value
         length = max(size - done, 0.0) / rate
         times[last] = times[after] + length

@@ -137,16 +137,7 @@ class _Search:
         self.speedups = speedups
         shapes = speedups.shapes(servers, tabulated=True)
         # Copies, because arrays that are read-only or not contiguous would be compiled for again.
-        self.batch = Batch(
-            shapes.records,
-            shapes.corners,
-            shapes.of_job,
-            sizes.copy(),
-            weights.copy(),
-            servers,
-            False,
-            np.inf,
-        )
+        self.batch = Batch(shapes, sizes.copy(), weights.copy(), servers, False, np.inf)
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
@@ -235,17 +226,7 @@ class _Search:
         for _ in range(_MAX_SWEEPS):
             remaining = np.where(places < 0, 0.0, self.batch.sizes[order[places.clip(0)]])
             before = order.copy()
-            self.steps += move_jobs(
-                self.batch,
-                order,
-                self.line,
-                remaining,
-                untried,
-                reach,
-                horizon,
-                _PRECISION,
-                *self.sums,
-            )
+            self._move(order, remaining, untried, reach, horizon)
             if np.array_equal(order, before):
                 break
         return order
@@ -271,17 +252,7 @@ class _Search:
                     line[:] = kept
             if self.steps > _MAX_STEPS:
                 break
-            self.steps += move_jobs(
-                batch,
-                order,
-                line,
-                remaining,
-                untried,
-                self.reach,
-                self.horizon,
-                _PRECISION,
-                *self.sums,
-            )
+            self._move(order, remaining, untried, self.reach, self.horizon)
             cost = float(line[:, VALUE] @ batch.sizes[order])
             gain = 1 - cost / least
             if gain > 0:
@@ -289,6 +260,12 @@ class _Search:
             if gain <= (_ENOUGH if jobs <= _VERY_MANY_JOBS else _ENOUGH_FOR_MANY):
                 break
         return least, best
+
+    def _move(
+        self, order: IntArray, remaining: FloatArray, untried: BoolArray, reach: int, horizon: int
+    ) -> None:
+        tried = remaining, untried, reach, horizon
+        self.steps += move_jobs(self.batch, order, self.line, *tried, _PRECISION, *self.sums)
 
     def _mark_changes(self, order: IntArray, other: IntArray, untried: BoolArray) -> None:
         """Mark the places from which moves reach a place where two orders differ."""

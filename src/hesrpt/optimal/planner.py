@@ -27,7 +27,7 @@ from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimis
 from hesrpt.optimal.recursion import compute_job_values
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
-from hesrpt.validation import check_flag, check_positive, check_same_length
+from hesrpt.validation import check_same_length, check_servers
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -270,13 +270,8 @@ def _cost(times: FloatArray, workload: Workload, objective: Objective) -> float:
 def _check_arguments(workload: Workload, servers: float, objective: str, whole: bool) -> float:
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
-    servers = check_positive("servers", servers)
-    checked = check_objective(objective)
-    if check_flag("whole", whole) and servers != int(servers):
-        raise InputError(
-            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
-        )
-    check_weights(checked, workload.weights)
+    servers = check_servers(servers, whole)
+    check_weights(check_objective(objective), workload.weights)
     if workload.arrivals is not None and workload.arrivals.any():
         job = int(np.argmax(workload.arrivals > 0))
         raise InputError(

@@ -18,7 +18,7 @@ weight share most of the computation.
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +31,23 @@ MAX_MINIMA = 12
 
 
 class Kinds(NamedTuple):
-    """Kinds of jobs, which have the same speedup and the same weight."""
+    """Jobs, sorted by kind: those of one kind have the same speedup and the same weight."""
 
-    shape: IntArray  # the number of the speedup
+    sizes: FloatArray
+    shapes: Any  # a record for each distinct speedup
+    corners: Corners
+    shape: IntArray  # the number of the speedup of each kind
     weight: FloatArray
-    first_job: IntArray  # jobs are sorted by kind, those of one kind by arrival
+    first_job: IntArray  # jobs of one kind are sorted by arrival
     end_job: IntArray
+
+
+class Path(NamedTuple):
+    """Prices of a server over time: ``prices[i]`` from ``times[i]`` to ``times[i + 1]``."""
+
+    times: FloatArray
+    prices: FloatArray
+    log_prices: FloatArray
 
 
 class Minima(NamedTuple):
@@ -55,16 +66,10 @@ _ROUNDING = 1e-11
 
 @compiled
 def _work_at(
-    shape: Shape,
-    corners: Corners,
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
-    first: int,
-    end: int,
-    value: float,
+    shape: Shape, corners: Corners, path: Path, first: int, end: int, value: float
 ) -> tuple[float, float]:
     """Return the work done, and the profit made, in some intervals if work has this value."""
+    times, prices, log_prices = path
     log_value = log(value)
     work = profit = 0.0
     for interval in range(first, end):
@@ -82,9 +87,7 @@ def _work_at(
 def _find_value(
     shape: Shape,
     corners: Corners,
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
+    path: Path,
     first: int,
     end: int,
     size: float,
@@ -97,8 +100,8 @@ def _find_value(
     The maximum over ψ of ψ x − profit(ψ) is at that value. Any other value between the two gives a
     lower bound on the cost, and near the maximum the error is of second order.
     """
-    low_work, low_profit = _work_at(shape, corners, times, prices, log_prices, first, end, low)
-    high_work, high_profit = _work_at(shape, corners, times, prices, log_prices, first, end, high)
+    low_work, low_profit = _work_at(shape, corners, path, first, end, low)
+    high_work, high_profit = _work_at(shape, corners, path, first, end, high)
     best, best_profit = low, low_profit
     if high * size - high_profit > low * size - low_profit:
         best, best_profit = high, high_profit
@@ -118,7 +121,7 @@ def _find_value(
             middle = sqrt(low) * sqrt(high)
         if not low < middle < high:
             break
-        work, profit = _work_at(shape, corners, times, prices, log_prices, first, end, middle)
+        work, profit = _work_at(shape, corners, path, first, end, middle)
         if middle * size - profit > best * size - best_profit:
             best, best_profit = middle, profit
         if work <= size:
@@ -150,13 +153,8 @@ def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, co
 @compiled
 def find_minima(
     kinds: Kinds,
-    shapes: list[Shape],
-    corners: Corners,
-    sizes: FloatArray,
     arrivals: IntArray,
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
+    path: Path,
     margin: float,
     max_steps: int,
     least: FloatArray,
@@ -164,11 +162,13 @@ def find_minima(
 ) -> int:
     """Find the local minima of each job's cost that are at most ``1 + margin`` times the least.
 
-    ``times`` are the ends of the intervals; after the last one the price is 0. ``arrivals`` are the
+    After the last of the path's times the price is 0. ``arrivals`` are the
     intervals at whose start the jobs arrive. A minimum between two intervals is found in up to
     ``max_steps``, and with few steps it is only bounded from below. Return the number of steps that
     all of this took.
     """
+    sizes, shapes, corners = kinds.sizes, kinds.shapes, kinds.corners
+    times, prices, log_prices = path
     intervals = prices.size
     alive = np.empty(sizes.size, np.int64)
     work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
@@ -242,9 +242,7 @@ def find_minima(
                     root, root_profit = _find_value(
                         shape,
                         corners,
-                        times,
-                        prices,
-                        log_prices,
+                        path,
                         arrivals[job],
                         interval,
                         size,
@@ -268,13 +266,8 @@ def find_minima(
 @compiled
 def add_usage(
     kinds: Kinds,
-    shapes: list[Shape],
-    corners: Corners,
-    sizes: FloatArray,
     arrivals: IntArray,
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
+    path: Path,
     least: FloatArray,
     minima: Minima,
     smoothing: float,
@@ -287,6 +280,8 @@ def add_usage(
     times its least cost. ``usage`` has a row for each job, or one for all. ``ends`` gets the mean
     time at which each job ends.
     """
+    sizes, shapes, corners = kinds.sizes, kinds.shapes, kinds.corners
+    times, prices, log_prices = path
     total = 0.0
     for number in range(kinds.weight.size):
         shape, weight = shapes[kinds.shape[number]], kinds.weight[number]

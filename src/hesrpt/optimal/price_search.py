@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
-from hesrpt.optimal.price_kernel import MAX_MINIMA, Kinds, Minima, add_usage, find_minima
+from hesrpt.optimal.price_kernel import MAX_MINIMA, Kinds, Minima, Path, add_usage, find_minima
 from hesrpt.speedups import SpeedupVector
+from hesrpt.speedups.shape_kernel import Shapes
 
 # The steps of smoothing in each round, relative to the cost of a job.
 _ROUNDS = (0.03, 0.01, 0.003), (0.01, 0.003), (0.01, 0.003, 0.001)
@@ -58,12 +59,12 @@ class PricedJobs:
         servers: float,
     ) -> None:
         self.servers = servers
-        self.shapes, self.corners, shape_of_job = speedups.shapes(servers, tabulated=True)
+        shapes = speedups.shapes(servers, tabulated=True)
         #: The jobs as they were given, in the order of all other arrays.
-        self.order = np.lexsort((sizes, arrivals, weights, shape_of_job))
+        self.order = np.lexsort((sizes, arrivals, weights, shapes.of_job))
         self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]
         self.weights = weights[self.order]
-        self.kinds = _create_kinds(shape_of_job[self.order], self.weights)
+        self.kinds = _create_kinds(self.sizes, self.weights, shapes, shapes.of_job[self.order])
         jobs = len(sizes)
         self._minima = Minima(
             np.zeros(jobs, dtype=np.int64),
@@ -95,8 +96,7 @@ class PricedJobs:
         least, ends = np.empty(len(self)), np.empty(len(self))
         usage = np.zeros((len(self) if for_each else 1, len(prices)))
         with np.errstate(divide="ignore"):
-            paid = prices, np.log(prices)
-        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, *paid
+            jobs = self.kinds, arrivals, Path(times, prices, np.log(prices))
         steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
         smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
         return PricedCosts(least, smoothed, usage, ends, steps)
@@ -117,12 +117,16 @@ class PricedCosts:
     steps: int  # of the computation
 
 
-def _create_kinds(shape_of_job: IntArray, weights: FloatArray) -> Kinds:
+def _create_kinds(
+    sizes: FloatArray, weights: FloatArray, shapes: Shapes, shape_of_job: IntArray
+) -> Kinds:
     """Return the kinds of jobs that are sorted by shape and weight."""
     is_first = np.ones(len(weights), dtype=bool)
     is_first[1:] = (np.diff(shape_of_job) != 0) | (np.diff(weights) != 0)
     first = np.flatnonzero(is_first)
-    return Kinds(shape_of_job[first], weights[first], first, np.append(first[1:], len(weights)))
+    end = np.append(first[1:], len(weights))
+    kinds = shape_of_job[first], weights[first], first, end
+    return Kinds(sizes, shapes.records, shapes.corners, *kinds)
 
 
 class FoundPrices(NamedTuple):

@@ -8,15 +8,17 @@ that a speedup computes only suggest where to look.
 from __future__ import annotations
 
 from math import inf, isnan, log
+from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray
 from hesrpt.compiled import compiled
 from hesrpt.speedups.shape_kernel import (
     TABLE,
     Corners,
     Shape,
+    Shapes,
     find_both_demands,
     find_cheapest,
     find_demand,
@@ -35,47 +37,39 @@ _POINTS = 5
 _MAX_VALUES = 400
 
 
+class Intervals(NamedTuple):
+    """Intervals of time: where each of them starts or ends, and the price of a server in it."""
+
+    times: FloatArray
+    prices: FloatArray
+    log_prices: FloatArray
+
+
 @compiled
 def prove_costs(
-    shapes: list[Shape],
-    corners: Corners,
-    shape_of_job: IntArray,
+    shapes: Shapes,
     sizes: FloatArray,
     weights: FloatArray,
     arrivals: FloatArray,
     servers: float,
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
+    path: Intervals,
     targets: FloatArray,
     costs: FloatArray,
 ) -> None:
     """Set lower bounds on what jobs cost if they pay for servers, ``targets`` at most."""
-    most = prices.size + 2
+    corners, most = shapes.corners, path.prices.size + 2
     points = np.empty((4, _POINTS))
-    # The intervals of one job: their ends, counted from its arrival, and their prices.
-    ends, price_of, log_price_of, bounds, at_ends = (
-        np.empty(most + 1),
-        np.empty(most),
-        np.empty(most),
-        np.empty(most + 1),
-        np.empty(most + 1),
-    )
+    # The intervals of one job, counted from its arrival.
+    own = Intervals(np.empty(most + 1), np.empty(most), np.empty(most))
+    bounds, at_ends = np.empty(most + 1), np.empty(most + 1)
     for job in range(sizes.size):
-        shape = shapes[shape_of_job[job]]
+        shape = shapes.records[shapes.of_job[job]]
         weight, target = weights[job], inf if isnan(targets[job]) else targets[job]
-        count = _cut_intervals(
-            times,
-            prices,
-            log_prices,
-            arrivals[job],
-            target / weight,
-            ends,
-            price_of,
-            log_price_of,
-        )
+        count = _cut_intervals(path, arrivals[job], target / weight, own)
         for interval in range(count + 1):
-            bounds[interval] = weight * ends[interval] * (1 - 2 * _ROUNDING)  # from waiting alone
+            bounds[interval] = (
+                weight * own.times[interval] * (1 - 2 * _ROUNDING)
+            )  # from waiting alone
         # From the last interval to the first, so that what follows need not be bounded again.
         last = count
         for _ in range(_MAX_VALUES):
@@ -83,32 +77,9 @@ def prove_costs(
                 last -= 1
             if last < 0:
                 break
-            value = _find_value(
-                shape,
-                corners,
-                sizes[job],
-                weight,
-                ends,
-                price_of,
-                log_price_of,
-                count,
-                last,
-                target,
-            )
-            end = min(last + 1, count)
-            _bound_at_ends(
-                shape,
-                corners,
-                servers,
-                value,
-                sizes[job],
-                weight,
-                ends,
-                price_of,
-                end,
-                at_ends,
-                points,
-            )
+            value = _find_value(shape, corners, sizes[job], weight, own, count, last, target)
+            work, end = value * sizes[job], min(last + 1, count)
+            _bound_at_ends(shape, corners, servers, value, work, weight, own, end, at_ends, points)
             for interval in range(end):
                 bounds[interval] = max(
                     bounds[interval], min(at_ends[interval], at_ends[interval + 1])
@@ -121,17 +92,10 @@ def prove_costs(
 
 
 @compiled
-def _cut_intervals(
-    times: FloatArray,
-    prices: FloatArray,
-    log_prices: FloatArray,
-    arrival: float,
-    longest: float,
-    ends: FloatArray,
-    price_of: FloatArray,
-    log_price_of: FloatArray,
-) -> int:
+def _cut_intervals(path: Intervals, arrival: float, longest: float, own: Intervals) -> int:
     """Set the intervals from an arrival until waiting alone costs enough; return their number."""
+    times, prices, log_prices = path
+    ends, price_of, log_price_of = own
     first = int(np.searchsorted(times, arrival, side="right")) - 1
     last = int(np.searchsorted(times, arrival + longest, side="right")) + 1
     count = 0
@@ -148,15 +112,10 @@ def _cut_intervals(
 
 @compiled
 def _do_work(
-    shape: Shape,
-    corners: Corners,
-    ends: FloatArray,
-    price_of: FloatArray,
-    log_price_of: FloatArray,
-    count: int,
-    value: float,
+    shape: Shape, corners: Corners, own: Intervals, count: int, value: float
 ) -> tuple[float, float]:
     """Return about how much work is done, and how much profit made, in the first intervals."""
+    ends, price_of, log_price_of = own
     work = profit = 0.0
     log_value = log(value)
     for interval in range(count):
@@ -176,9 +135,7 @@ def _find_value(
     corners: Corners,
     size: float,
     weight: float,
-    ends: FloatArray,
-    price_of: FloatArray,
-    log_price_of: FloatArray,
+    own: Intervals,
     count: int,
     interval: int,
     enough: float,
@@ -188,15 +145,15 @@ def _find_value(
     It may be lower than it gets if it is ``enough``. The interval after the last one has the price
     0 and no end.
     """
-    end = interval
+    end, ends = interval, own.times
     if interval == count:
         best = weight / shape.high_rate * (1 - 3 * _TABLE_ERROR)
-        if _do_work(shape, corners, ends, price_of, log_price_of, interval, best)[0] <= size:
+        if _do_work(shape, corners, own, interval, best)[0] <= size:
             return best
         low, high = 0.0, best
     else:
-        best, _, rate = find_cheapest(shape, corners, weight, price_of[interval])
-        before, _ = _do_work(shape, corners, ends, price_of, log_price_of, interval, best)
+        best, _, rate = find_cheapest(shape, corners, weight, own.prices[interval])
+        before, _ = _do_work(shape, corners, own, interval, best)
         here = rate * (ends[interval + 1] - ends[interval])
         if before <= size <= before + here:
             return best
@@ -208,7 +165,7 @@ def _find_value(
     value = best * 2.0 if high == inf else best / 2.0
     best_bound = -inf
     for _ in range(200):
-        work, profit = _do_work(shape, corners, ends, price_of, log_price_of, end, value)
+        work, profit = _do_work(shape, corners, own, end, value)
         # Great values would win by rounding alone.
         bound = value * size * (1 - 2 * _FORMULA_ERROR) + waiting - profit
         if work < size:
@@ -236,22 +193,25 @@ def _bound_at_ends(
     corners: Corners,
     servers: float,
     value: float,
-    size: float,
+    work: float,
     weight: float,
-    ends: FloatArray,
-    price_of: FloatArray,
+    own: Intervals,
     count: int,
     at_ends: FloatArray,
     points: FloatArray,
 ) -> None:
-    """Set lower bounds on what the job costs if it ends at each of the times, from one value."""
+    """Set lower bounds on what the job costs if it ends at each of the times, from one value.
+
+    ``work`` is the value of all of its work.
+    """
+    ends, prices = own.times, own.prices
     rounding = (count + 10) * _ROUNDING
     profits = 0.0
-    at_ends[0] = value * size * (1 - rounding)
+    at_ends[0] = work * (1 - rounding)
     for interval in range(count):
-        profit = _bound_profit(shape, corners, servers, price_of[interval] / value, points)
+        profit = _bound_profit(shape, corners, servers, prices[interval] / value, points)
         profits += profit * (ends[interval + 1] - ends[interval])
-        at_ends[interval + 1] = (value * size + weight * ends[interval + 1]) * (
+        at_ends[interval + 1] = (work + weight * ends[interval + 1]) * (
             1 - rounding
         ) - value * profits * (1 + rounding)
 

@@ -104,16 +104,7 @@ def compute_job_values(
     max_slope = shared.max_slope() if shared is not None and is_rising else inf
     shapes = speedups.shapes(servers, tabulated=speedups.shared is None)
     nothing = np.empty(0)
-    batch = Batch(
-        shapes.records,
-        shapes.corners,
-        shapes.of_job,
-        nothing,
-        weights,
-        servers,
-        is_rising,
-        max_slope,
-    )
+    batch = Batch(shapes, nothing, weights, servers, is_rising, max_slope)
     found = JobValues(speedups, batch, np.zeros((jobs, COLUMNS)))
     # Copies, because arrays that are not contiguous would be compiled for again.
     values = nothing if previous is None else previous.values[:known].copy()
@@ -136,7 +127,7 @@ def can_be_summed(batch: Batch) -> bool:
     """Whether jobs can be evaluated together, from prefix sums of their values, and are many."""
     from hesrpt.speedups.shape_kernel import AMDAHL
 
-    shape = batch.shapes[0]
+    shape = batch.shapes.records[0]
     is_smooth = shape["family"] == AMDAHL and not shape["is_whole"] and shape["low"] == 0
     can_be_exact = batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL
     return bool(can_be_exact and len(batch.weights) >= _MANY_JOBS)

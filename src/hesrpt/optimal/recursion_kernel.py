@@ -98,13 +98,13 @@ def value_place(
     """
     close, exact, likely = precision
     job = order[place]
-    shape = batch.shapes[batch.shape_of_job[job]]
+    shape = batch.shapes.records[batch.shapes.of_job[job]]
     row = line[place]
     before = line[place - 1, WEIGHT] if place > 0 else 0.0
     cost = row[WEIGHT] = before + batch.weights[job]
     if place == 0:
         value = cost / row[HIGH_RATE]
-        marginal = find_slope_before(shape, batch.corners, batch.servers)
+        marginal = find_slope_before(shape, batch.shapes.corners, batch.servers)
         row[PRICE] = 0.0 if row[HIGH] < batch.servers else value * marginal
         set_value(batch, line, place, job, value)
         return 1
@@ -151,7 +151,7 @@ def value_place(
         if spare <= 0:
             is_low = demand >= batch.servers
         else:
-            value, servers, rate = find_cheapest(shape, batch.corners, spare, price)
+            value, servers, rate = find_cheapest(shape, batch.shapes.corners, spare, price)
             noise = 4 * _ROUNDING * cost / rate
             if value > best:
                 best, best_price = value, price

@@ -24,13 +24,13 @@ is 5 to 60 times as fast as with ranges.
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Corners, find_demand, find_rate
+from hesrpt.compiled import compiled, inlined
+from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Shapes, find_demand, find_rate
 
 #: The columns of a line, which has a row for each place in an order: the value and the price of the
 #: recursion, the total weight up to this place, and what is needed to evaluate the speedup.
@@ -43,9 +43,7 @@ FORMULA_POWER, FORMULA_AMDAHL, CORNERS, OTHER = 0.0, 1.0, 2.0, 3.0
 class Batch(NamedTuple):
     """Jobs that are to be ordered, or that are listed in an order."""
 
-    shapes: Any
-    corners: Corners
-    shape_of_job: IntArray
+    shapes: Shapes
     sizes: FloatArray
     weights: FloatArray
     servers: float
@@ -108,7 +106,7 @@ _MANY_CORNERS = 50
 @compiled
 def place_job(batch: Batch, line: FloatArray, place: int, job: int) -> None:
     """Fill a row of the line with what does not depend on other jobs."""
-    shape = batch.shapes[batch.shape_of_job[job]]
+    shape = batch.shapes.records[batch.shapes.of_job[job]]
     row = line[place]
     row[HIGH], row[HIGH_RATE], row[LOW] = shape.usable, shape.high_rate, shape.low
     parameter = shape.parameter
@@ -130,32 +128,23 @@ def set_value(batch: Batch, line: FloatArray, place: int, job: int, value: float
     row = line[place]
     row[VALUE] = value
     if row[KIND] == FORMULA_POWER:
-        log_parameter = batch.shapes[batch.shape_of_job[job]].log_parameter
+        log_parameter = batch.shapes.records[batch.shapes.of_job[job]].log_parameter
         row[OFFSET] = (log_parameter + log(value)) * row[FIRST] if value > 0 else -inf
     elif row[KIND] == FORMULA_AMDAHL:
         row[OFFSET] = row[FIRST] * value
 
 
-@compiled
+@inlined
 def respond(
-    kind: float,
-    value: float,
-    offset: float,
-    first: float,
-    second: float,
-    low: float,
-    high: float,
-    high_rate: float,
-    price: float,
-    log_price: float,
+    line: FloatArray, place: int, price: float, log_price: float
 ) -> tuple[float, float, float]:
-    """Return the servers that a job with a formula demands, its profit, and −dn / d log λ.
-
-    This is the innermost loop, and passing arrays would take longer than the rest of it.
-    """
+    """Return the servers that a place with a formula demands, its profit, and −dn / d log λ."""
+    value, offset = line[place, VALUE], line[place, OFFSET]
+    first, second = line[place, FIRST], line[place, SECOND]
+    low, high = line[place, LOW], line[place, HIGH]
     if low > 0 and price >= value:
         return 0.0, 0.0, 0.0
-    if kind == FORMULA_POWER:
+    if line[place, KIND] == FORMULA_POWER:
         servers = exp(offset - first * log_price)
         if low < servers < high:
             return servers, price * servers * second, servers * first
@@ -165,7 +154,7 @@ def respond(
         if low < servers < high:
             return servers, servers * (value / root - price), 0.5 * root / second
     if servers >= high:
-        return high, value * high_rate - price * high, 0.0
+        return high, value * line[place, HIGH_RATE] - price * high, 0.0
     return low, (value - price) * low, 0.0
 
 
@@ -212,7 +201,7 @@ def respond_all(
     They are the places from the first to the end or, if there is a list, the listed ones at these
     numbers. The predicate says whether the demand never jumps.
     """
-    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    shapes, corners, shape_of_job = batch.shapes
     at, height, slope = corners.at, corners.height, corners.slope
     demand = profit = growth = 0.0
     is_smooth = True
@@ -239,18 +228,7 @@ def respond_all(
                 if shape.family == POWER and shape.parameter < 1 and servers < shape.high:
                     growth += servers / (1 - shape.parameter)
             continue
-        servers, gain, sensitivity = respond(
-            line[other, KIND],
-            value,
-            line[other, OFFSET],
-            line[other, FIRST],
-            line[other, SECOND],
-            line[other, LOW],
-            line[other, HIGH],
-            line[other, HIGH_RATE],
-            price,
-            log_price,
-        )
+        servers, gain, sensitivity = respond(line, other, price, log_price)
         demand += servers
         profit += gain
         growth += sensitivity
@@ -397,15 +375,15 @@ def add_response(
                 return
     elif lowest > 0:
         if kind == CORNERS:
-            corners = batch.corners
+            corners = batch.shapes.corners
             corner = find_corner(line, place, corners.slope, highest)
             servers, rate = corners.at[corner], corners.height[corner]
             most = corners.at[find_corner(line, place, corners.slope, lowest)]
         else:
-            shape = batch.shapes[batch.shape_of_job[order[place]]]
-            servers = find_demand(shape, batch.corners, highest / value)
-            most = find_demand(shape, batch.corners, lowest / value)
-            rate = find_rate(shape, batch.corners, servers)
+            shape = batch.shapes.records[batch.shapes.of_job[order[place]]]
+            servers = find_demand(shape, batch.shapes.corners, highest / value)
+            most = find_demand(shape, batch.shapes.corners, lowest / value)
+            rate = find_rate(shape, batch.shapes.corners, servers)
         sums[GROWTH] += (most - servers) / (2 * sums[HALF_WIDTH])
         if most == servers:
             sums[STEADY_DEMAND] += servers

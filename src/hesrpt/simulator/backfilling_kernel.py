@@ -7,13 +7,13 @@ at most an equal share of the machine among all jobs in the system.
 from __future__ import annotations
 
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import Corners, find_rate
+from hesrpt.speedups.shape_kernel import Shapes, find_rate
 
 
 class QueuedJobs(NamedTuple):
@@ -27,9 +27,7 @@ class QueuedJobs(NamedTuple):
     most: FloatArray  # the most servers that a moldable job can use
     size: FloatArray
     estimated_size: FloatArray
-    shapes: Any  # a record for each distinct speedup
-    corners: Corners
-    shape_of_job: IntArray
+    shapes: Shapes
     start: FloatArray  # NaN before the job starts
     reservation: FloatArray  # when the job was first expected to start; NaN if it never waited
     behind: IntArray  # the next job in the queue, a linked list
@@ -139,7 +137,8 @@ def _reserve(
 @compiled
 def _set_width(jobs: QueuedJobs, job: int, width: float) -> None:
     """Let a moldable job run on this many servers."""
-    rate = find_rate(jobs.shapes[jobs.shape_of_job[job]], jobs.corners, width)
+    records, corners, shape_of_job = jobs.shapes
+    rate = find_rate(records[shape_of_job[job]], corners, width)
     jobs.width[job] = width
     jobs.runtime[job] = jobs.size[job] / rate
     jobs.estimate[job] = jobs.estimated_size[job] / rate

@@ -22,7 +22,7 @@ from hesrpt.optimal.response_kernel import (
     place_job,
 )
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
-from hesrpt.speedups.shape_kernel import Corners, Shape, Shapes, find_demand, find_knee, find_rate
+from hesrpt.speedups.shape_kernel import Shapes, find_demand, find_knee, find_rate
 
 #: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
 EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
@@ -133,24 +133,11 @@ def decide(present: IntArray, count: int, rule: Decisions, focus: float) -> None
             _list_by_time_alone(present, count, rule)
             is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
             if count <= settings.max_valued or is_rising:
-                share_by_value(
-                    listed,
-                    count,
-                    facts,
-                    rule.deciding,
-                    rule.values,
-                    servers,
-                    settings.max_slope,
-                    rule.precision,
-                    is_rising,
-                )
+                share_by_value(listed, count, rule, is_rising)
             else:
                 is_priced, focus = True, 1.0
         if is_priced:
-            search, deciding = rule.search, rule.deciding
-            share_by_price(
-                listed, count, facts, deciding, search, servers, focus, settings.is_whole
-            )
+            share_by_price(listed, count, rule, focus)
     else:
         for place in range(count):
             job = present[place]
@@ -164,17 +151,7 @@ def decide(present: IntArray, count: int, rule: Decisions, focus: float) -> None
                 exponent = focus * exponent / (1.0 - exponent + focus * exponent)
             share_by_rank(facts.order, count, facts, servers, exponent, work.sums)
         elif kind == KNEE:
-            share_up_to_knees(
-                facts.order,
-                count,
-                facts,
-                rule.shapes,
-                servers,
-                settings.alpha,
-                settings.leftover,
-                settings.is_whole,
-                work,
-            )
+            share_up_to_knees(facts.order, count, rule)
     if settings.is_whole:
         round_fairly(present, count, facts, servers, work)
 
@@ -316,27 +293,19 @@ def share_by_rank(
 
 
 @compiled
-def share_up_to_knees(
-    listed: IntArray,
-    count: int,
-    facts: JobFacts,
-    shapes: Shapes,
-    servers: float,
-    alpha: float,
-    leftover: int,
-    is_whole: bool,
-    work: Workspace,
-) -> None:
+def share_up_to_knees(listed: IntArray, count: int, rule: Decisions) -> None:
     """Give jobs, listed from the smallest to the largest, their knees, the lowest knee first.
 
     ``facts.key`` has what remains of each job. See :class:`hesrpt.policies.Knee`.
     """
+    facts, shapes, work, settings = rule.facts, rule.shapes, rule.work, rule.settings[0]
+    servers = settings.servers
     for place in range(count):
         job = listed[place]
         work.entries[job] = place  # of equal knees, the one of the smallest job comes first
         shape = shapes.records[shapes.of_job[job]]
-        knee = find_knee(shape, shapes.corners, facts.key[job] / alpha, servers)
-        work.keys[job] = max(np.ceil(knee), 1.0) if is_whole else knee
+        knee = find_knee(shape, shapes.corners, facts.key[job] / settings.alpha, servers)
+        work.keys[job] = max(np.ceil(knee), 1.0) if settings.is_whole else knee
     sort_by_key(facts.planned, count, work.keys, work.entries, work.scratch)
     free = servers
     for place in range(count):
@@ -348,9 +317,9 @@ def share_up_to_knees(
         unassigned -= facts.held[facts.planned[place]]
     if unassigned <= _ROUNDING * servers:
         return
-    if leftover == TO_SMALLEST:
+    if settings.leftover == TO_SMALLEST:
         facts.held[facts.planned[0]] += unassigned
-    elif leftover == TO_ALL:
+    elif settings.leftover == TO_ALL:
         for place in range(count):
             facts.held[facts.planned[place]] += unassigned / count
 
@@ -422,17 +391,9 @@ def round_fairly(
 
 
 @compiled
-def share_by_price(
-    listed: IntArray,
-    count: int,
-    facts: JobFacts,
-    shapes: Shapes,
-    search: PriceSearch,
-    servers: float,
-    focus: float,
-    is_whole: bool,
-) -> None:
+def share_by_price(listed: IntArray, count: int, rule: Decisions, focus: float) -> None:
     """Share servers among jobs listed from the first to end to the last."""
+    facts, search, servers = rule.facts, rule.search, rule.settings[0].servers
     usable, held = facts.usable, facts.held
     total_usable = wanted = 0.0
     for place in range(count):
@@ -447,7 +408,7 @@ def share_by_price(
     guess = wanted / servers
     if search.last[0] > 0.0:
         guess = search.last[0] * wanted / search.last[1]
-    price = _find_price(listed, count, facts, shapes, search, servers, guess, is_whole)
+    price = _find_price(listed, count, rule, guess)
     search.last[0], search.last[1] = price, wanted
 
 
@@ -467,38 +428,14 @@ def _expect_prices(
 
 
 @inlined
-def _find_demand_at(
-    shape: Shape,
-    corners: Corners,
-    price: float,
-    expected: float,
-    weight: float,
-    gain: float,
-    fewest: float,
-    usable: float,
-) -> float:
-    """Return the servers that a job demands; it is expected to end at another price."""
-    best = min(max(weight * gain / expected, fewest), usable)
-    value = (weight + expected * best) / find_rate(shape, corners, best)
-    return find_demand(shape, corners, price / value)
-
-
-@inlined
-def _find_price(
-    listed: IntArray,
-    count: int,
-    facts: JobFacts,
-    shapes: Shapes,
-    search: PriceSearch,
-    servers: float,
-    price: float,
-    is_whole: bool,
-) -> float:
+def _find_price(listed: IntArray, count: int, rule: Decisions, price: float) -> float:
     """Find the price at which jobs demand all servers, and share at that price.
 
     Return the price, or 0 if jobs demand too much at any price, or too little.
     """
-    records, of_job, corners = shapes.records, shapes.of_job, shapes.corners
+    facts, search, servers = rule.facts, rule.search, rule.settings[0].servers
+    records, of_job = rule.deciding.records, rule.deciding.of_job
+    corners, is_whole = rule.deciding.corners, rule.settings[0].is_whole
     below, above, tried, undecided = search.below, search.above, search.tried, search.undecided
     for place in range(count):
         undecided[place] = place
@@ -513,18 +450,13 @@ def _find_price(
         for at in range(left):
             place = undecided[at]
             job = listed[place]
-            usable = facts.usable[job]
-            fewest = min(usable, 1.0) if is_whole else 0.0
-            tried[place] = _find_demand_at(
-                records[of_job[job]],
-                corners,
-                price,
-                price * search.relative[place],
-                facts.weight[job],
-                facts.gain[job],
-                fewest,
-                usable,
-            )
+            shape, weight, usable = records[of_job[job]], facts.weight[job], facts.usable[job]
+            expected = price * search.relative[place]  # when the job ends
+            best = min(weight * facts.gain[job] / expected, usable)
+            if is_whole:
+                best = max(best, min(usable, 1.0))
+            value = (weight + expected * best) / find_rate(shape, corners, best)
+            tried[place] = find_demand(shape, corners, price / value)
             total += tried[place]
         is_over = total > servers
         if abs(total - servers) <= _EXACT * servers or (not is_over and price <= _MIN_PRICE):
@@ -621,27 +553,12 @@ def has_rising_weights(listed: IntArray, count: int, facts: JobFacts) -> bool:
 
 
 @inlined
-def share_by_value(
-    listed: IntArray,
-    count: int,
-    facts: JobFacts,
-    shapes: Shapes,
-    values: Values,
-    servers: float,
-    max_slope: float,
-    precision: Precision,
-    is_rising: bool,
-) -> None:
+def share_by_value(listed: IntArray, count: int, rule: Decisions, is_rising: bool) -> None:
     """Share servers among jobs listed from the first to end to the last."""
+    facts, values, settings = rule.facts, rule.values, rule.settings[0]
+    max_slope = settings.max_slope if is_rising else inf
     batch = Batch(
-        shapes.records,
-        shapes.corners,
-        shapes.of_job,
-        facts.weight[:0],
-        facts.weight,
-        servers,
-        is_rising,
-        max_slope if is_rising else inf,
+        rule.deciding, facts.weight[:0], facts.weight, settings.servers, is_rising, max_slope
     )
     known = 0
     while known < min(count, values.known[0]):
@@ -657,7 +574,7 @@ def share_by_value(
         # Prices are nearly in proportion to the weight of the jobs present.
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
         guess = values.price_by_weight[job] * (before + facts.weight[job])
-        value_place(batch, values.line, values.listed, place, guess, precision, no_sums)
+        value_place(batch, values.line, values.listed, place, guess, rule.precision, no_sums)
         found = values.line[place]
         values.price_by_weight[job] = found[PRICE_COLUMN] / found[WEIGHT]
     values.known[0] = count

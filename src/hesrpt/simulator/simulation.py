@@ -25,7 +25,7 @@ from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.runs import Progress, Run, Tally
 from hesrpt.units import format_count
-from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
+from hesrpt.validation import check_between, check_positive, check_servers, check_whole_number
 from hesrpt.workload import Workload
 
 # The compiled modules are imported by the functions that need them: importing numba takes long.
@@ -138,11 +138,7 @@ def run_simulation(
     """
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
-    servers = check_positive("servers", servers)
-    if check_flag("whole", whole) and servers != int(servers):
-        raise InputError(
-            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
-        )
+    servers = check_servers(servers, whole)
     check_between("resize_cost", resize_cost, 0, _MAX_RESIZE_COST)
     check_between("size_error", size_error, 0, _MAX_SIZE_ERROR)
     seed = check_whole_number("seed", seed, minimum=0)

@@ -55,17 +55,19 @@ class Limited(Speedup):
         return np.where(servers + 1 <= self.limit, self.base.gain(servers), super().gain(servers))
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
-        return np.minimum(self.base.demand(price, self._max_usable(max_servers)), self.limit)
+        usable = min(max_servers, self._highest_limit)
+        return np.minimum(self.base.demand(price, usable), self.limit)
 
     def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
-        best = self.demand(np.zeros_like(rate), max(max_servers, float(np.max(self.limit))))
+        best = self.demand(np.zeros_like(rate), max(max_servers, self._highest_limit))
         # A rate that exceeds the greatest one only by rounding is reached there.
         reached = rate <= self.base.rate(best) * (1 + 4e-16)
-        servers = self.base.inverse(rate, self._max_usable(max_servers))
+        servers = self.base.inverse(rate, min(max_servers, self._highest_limit))
         return np.where(reached, np.minimum(servers, best), np.inf)
 
-    def _max_usable(self, max_servers: float) -> float:
-        return min(max_servers, float(np.max(self.limit)))
+    @cached_property
+    def _highest_limit(self) -> float:
+        return float(np.max(self.limit))
 
 
 @final

@@ -79,10 +79,12 @@ class Elementwise(ABC):
         """Return the stacked functions of some entries."""
         if "parameters" not in vars(type(self)):
             return self  # the same function for all
-        values = [getattr(self, name) for name in self.parameters]
-        return self.with_arrays(
-            *(v.entries(which) if isinstance(v, Elementwise) else v[which] for v in values)
-        )
+        part = object.__new__(type(self))
+        for name in self.parameters:
+            value = getattr(self, name)
+            is_array = type(value) is np.ndarray  # faster than to ask an abstract class
+            vars(part)[name] = value[which] if is_array else value.entries(which)
+        return part
 
 
 class Speedup(Elementwise):
