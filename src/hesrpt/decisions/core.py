@@ -168,11 +168,6 @@ class Core:
         """Return the jobs that may hold servers, and those that are next, at least ``count``."""
         return self._line.list_first(count)
 
-    @property
-    def observed(self) -> int:
-        """How many servers all jobs hold."""
-        return self.tally.observed
-
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
         return job in self.jobs or job in self.retriable_jobs or job in self.predecessors
