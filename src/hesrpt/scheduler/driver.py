@@ -1411,7 +1411,9 @@ class Driver:
         progress = RunProgress(
             time=self.now,
             servers=self.core.servers,
-            planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
+            planned={
+                self.jobs[job.name].number: job.planned for job in self.core.line.list_first()
+            },
             ends={self.jobs[name].number: end for name, end in ends if name in active},
             resources=self.core.stock.describe(),
         )
