@@ -846,9 +846,10 @@ class Driver:
                 return []
             for batch in new.values():  # apart: clients may use the same names
                 self.registry.register(batch)
-            changes = Changes(values={"time": self.now}, is_durable=True)
+            changes = Changes(is_durable=True)
             with self.condition:
                 self._record_jobs(jobs, changes)
+            changes.values["time"] = self.now  # not before they have arrived
             for client, batch in new.items():
                 if client.key:
                     numbers = [job.number for job in batch]
