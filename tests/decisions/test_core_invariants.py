@@ -132,7 +132,7 @@ def test_random_events_keep_the_state_consistent(
             if active.is_bag:
                 assert active.observed <= (active.spec.max_servers or active.observed)
         # No server is idle while a job could use it that should have it.
-        free = core.servers - core.observed
+        free = core.servers - core.tally.observed
         for active in core.jobs.values():
             if active.is_bag and active.startable_items > 0:
                 assert free <= 0 or active.observed >= active.requested
@@ -148,7 +148,7 @@ def test_random_events_keep_the_state_consistent(
         core.handle(*(JobSteered(time, job, is_paused=False) for job in core.jobs), Tick(time))
     )
     while core.jobs:
-        assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
+        assert core.tally.observed <= 4 or any(active.in_flight for active in core.jobs.values())
         job, item = next(iter(sorted(running)))
         running.remove((job, item))
         time += 0.1

@@ -34,7 +34,7 @@ def test_limits_hold_for_many_jobs_too() -> None:
     core = Core(8)
     jobs = [JobSpec(name=f"c{n}", resize="never", max_servers=2) for n in range(120)]
     core.handle(*(JobArrived(0, job) for job in jobs))
-    assert core.observed == 8
+    assert core.tally.observed == 8
     assert max(job.observed for job in core.jobs.values()) <= 2
 
 
@@ -144,7 +144,7 @@ def test_command_that_needs_all_servers_does_not_starve(policy: str) -> None:
         for each in core.handle(*events, JobArrived(second, bag(f"s{second}", 1, 2))):
             if isinstance(each, Start):
                 if each.job == "wide":
-                    assert core.observed == 4
+                    assert core.tally.observed == 4
                     return
                 ends[each.job] = second + 2
     pytest.fail("it never started")

@@ -110,12 +110,12 @@ def test_many_jobs_may_end_at_the_same_time() -> None:
     run = VirtualRun(core)
     run.handle(*arrive(1000))
     for _ in range(10):
-        assert core.observed == 64
+        assert core.tally.observed == 64
         time, *_ = run.ends[0]
         events = [ItemsFinished(time, job, (item,), (1.0,)) for _, _, job, item in run.ends]
         run.ends, run.time = [], time
         run.handle(*events)
-    assert core.observed == 64
+    assert core.tally.observed == 64
 
 
 def test_bags_of_unknown_size_start_early_however_many_wait() -> None:
@@ -162,11 +162,11 @@ def test_servers_may_change_while_many_jobs_wait() -> None:
     run.handle(CapacityChanged(0.0, 4))
     assert run.started == ["j0", "j1", "j2", "j3"]
     run.handle(CapacityChanged(0.0, 100))
-    assert core.observed == 100
+    assert core.tally.observed == 100
     run.handle(CapacityChanged(0.0, 0))
     while run.ends:
         run.finish_item()
-    assert core.observed == 0
+    assert core.tally.observed == 0
 
 
 def test_a_policy_without_an_order_sees_all_jobs() -> None:
@@ -198,7 +198,7 @@ def test_few_jobs_are_planned_one_by_one_after_many_have_left() -> None:
     while core.jobs:
         run.finish_item()
     assert len(run.started) == 180
-    assert core.observed == 0
+    assert core.tally.observed == 0
 
 
 def test_many_jobs_whose_items_are_read_later_start_as_they_are_read() -> None:
@@ -210,7 +210,7 @@ def test_many_jobs_whose_items_are_read_later_start_as_they_are_read() -> None:
     assert run.started == []
     for name in names:
         run.handle(ItemsRead(0.0, name, 2), ItemsExhausted(0.0, name, 2))
-    assert core.observed == 4
+    assert core.tally.observed == 4
     while run.ends:
         run.finish_item()
     assert sorted(run.ended) == sorted(names)

@@ -58,16 +58,11 @@ class Need:
     is_overdue: bool = False
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The servers of each job, and what the policy gave to jobs that need more."""
+def share_servers(ask: Ask, needs: Sequence[Need], servers: int) -> tuple[IntArray, IntArray]:
+    """Share servers between jobs, which are listed in the order of their arrival.
 
-    servers: IntArray
-    denied: IntArray
-
-
-def share_servers(ask: Ask, needs: Sequence[Need], servers: int) -> Shares:
-    """Share servers between jobs, which are listed in the order of their arrival."""
+    Return the servers of each job, and what the policy gave to jobs that need more.
+    """
     sharing = _Sharing(ask, needs, servers)
     plan = sharing.plan()
     usable = int(plan.sum())  # the policy may leave servers idle
@@ -75,7 +70,7 @@ def share_servers(ask: Ask, needs: Sequence[Need], servers: int) -> Shares:
         plan = sharing.plan()
     if sharing.settled:
         plan = sharing.use_leftover(plan, usable)
-    return Shares(plan, np.where(plan == 0, sharing.denied, 0))
+    return plan, np.where(plan == 0, sharing.denied, 0)
 
 
 class _Sharing:
@@ -428,8 +423,7 @@ class Allocator:
             planned = self._serve_in_order(jobs, most, remaining, servers, time)
         else:
             ask = partial(self._ask_policy, jobs, remaining, time)
-            shares = share_servers(ask, needs, servers)
-            planned, denied = shares.servers.tolist(), shares.denied.tolist()
+            planned, denied = (each.tolist() for each in share_servers(ask, needs, servers))
         for place, job in enumerate(jobs):
             job.planned, job.denied = planned[place], denied[place]
 

@@ -104,7 +104,7 @@ class Core:
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self.max_batch = max_batch  # the most items in a batch
         self.tally = Tally()
-        self._line = WaitingLine(self.jobs)
+        self.line = WaitingLine(self.jobs)
         # In the engine without a server; those of jobs that have ended are passed over.
         self._queued: list[tuple[ActiveJob, BatchInFlight]] = []
 
@@ -132,7 +132,7 @@ class Core:
             self.planned_at = time
             # Plan servers for the jobs that run and those that are next.
             servers = self.servers
-            chosen = self._line.choose(
+            chosen = self.line.choose(
                 lambda jobs: self.allocator.order(jobs, servers, time), servers, time
             )
             if chosen.is_drawn:
@@ -163,15 +163,6 @@ class Core:
             if total > enough:
                 break
         return total
-
-    def list_first(self, count: int = 0) -> list[ActiveJob]:
-        """Return the jobs that may hold servers, and those that are next, at least ``count``."""
-        return self._line.list_first(count)
-
-    @property
-    def observed(self) -> int:
-        """How many servers all jobs hold."""
-        return self.tally.observed
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
@@ -210,14 +201,14 @@ class Core:
                 self.max_width = event.servers if event.max_width is None else event.max_width
                 for job in self.jobs.values():
                     job.max_width = self.max_width
-                self._line.dissolve()
+                self.line.dissolve()
                 return True
             case GroupChanged():
                 self.groups[event.name] = event.group
                 for job in self.jobs.values():
                     if job.spec.group == event.name:
                         job.group = event.group
-                self._line.dissolve()
+                self.line.dissolve()
                 return True
             case Tick():
                 return False
@@ -233,7 +224,7 @@ class Core:
                     return False
                 needs_plan = self._apply_to_job(event, active, commands)
                 if needs_plan and active.name in self.jobs:
-                    self._line.add(active)
+                    self.line.add(active)
                 return needs_plan
 
     def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
@@ -254,7 +245,7 @@ class Core:
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
             self.allocator.add_command_size(size)
-        self._line.add(job)
+        self.line.add(job)
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
@@ -280,7 +271,7 @@ class Core:
         job.requeue_failed_items()
         job.max_width, job.group = self.max_width, self.groups.get(job.spec.group, PLAIN_GROUP)
         self.jobs[job.name] = job
-        self._line.add(job)
+        self.line.add(job)
         commands.append(Reopen(job.name))
         if job.stopped_by is not None or job.is_done:
             self._end_job(job, commands, job.stopped_by)
@@ -413,7 +404,7 @@ class Core:
         commands += finish(job.spec, end)
         self.predecessors.end(job.name, end.state)
         del self.jobs[job.name]
-        self._line.remove(job)
+        self.line.remove(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if early is None else job.spec.command is not None:
             job.retry_queue.extend(chain.from_iterable(stopped))
@@ -424,7 +415,7 @@ class Core:
 
     def _shrink(self, time: float) -> Iterable[Command]:
         """Take servers from commands that hold more than planned."""
-        for job in self._line.contenders:
+        for job in self.line.contenders:
             if job.is_bag:
                 continue
             for item, in_flight in list(job.in_flight.items()):
@@ -446,7 +437,7 @@ class Core:
         free = self.servers - self.tally.observed
         if free <= 0:
             return
-        needy = [job for job in self._line.contenders if job.observed < job.requested]
+        needy = [job for job in self.line.contenders if job.observed < job.requested]
         # Commands first: they need several servers at once. Then bags, shortest first.
         if len(needy) > 1:
             needy.sort(
@@ -522,7 +513,7 @@ class Core:
         # A queued item may take over the server of another job, so leave room for it.
         queued = Counter(map(itemgetter(0), self._queued))
         job, most_missing = None, -inf
-        for candidate in self._line.contenders:
+        for candidate in self.line.contenders:
             held = candidate.observed + queued[candidate]
             missing = candidate.planned - held
             if (

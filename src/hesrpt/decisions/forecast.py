@@ -43,7 +43,7 @@ class RemainingWork:
 
 def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
     """Return the remaining work of the jobs that can run; fast, unlike :func:`predict_ends`."""
-    first = core.list_first(_MAX_ENDS + core.servers)
+    first = core.line.list_first(_MAX_ENDS + core.servers)
     jobs, needs, sizes, speedups = [], [], [], []
     for job in first:
         if job.is_paused or job.max_servers_later == 0 or not (job.is_bag or job.max_servers):
@@ -110,7 +110,7 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
     most = min(_MAX_ENDS, len(present) - whole_servers) if start.others else _MAX_ENDS
     while len(present) and len(ends) < most:
         needs = [work.needs[job] for job in present.tolist()]
-        held = share_servers(ask, needs, whole_servers).servers
+        held, _ = share_servers(ask, needs, whole_servers)
         rates = start.speedups.take(present).rate(held.astype(np.float64))
         with np.errstate(divide="ignore"):
             seconds = remaining[present] / rates

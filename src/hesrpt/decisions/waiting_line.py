@@ -75,7 +75,7 @@ class WaitingLine:
         """The jobs that may hold servers. If the line is long, those who are next come first."""
         return self._contenders if self._is_long else self._jobs.values()
 
-    def list_first(self, count: int) -> list[ActiveJob]:
+    def list_first(self, count: int = 0) -> list[ActiveJob]:
         """Return the contenders and those that are next, in the order of their arrival.
 
         There are at least ``count``, unless there are fewer.

@@ -19,29 +19,29 @@ _MAX_AMOUNT = 1e18
 _EXAMPLE = 'such as {gpu = 1, memory = "4GB"}'
 
 
-def check_resources(value: object, argument: str = "resources") -> dict[str, float]:
+def check_resources(value: object) -> dict[str, float]:
     """Return the amounts of resources by their kinds, without those that are 0.
 
     >>> check_resources({"gpu": 1, "memory": "4GB", "licence": 0})
     {'gpu': 1.0, 'memory': 4000000000.0}
     """
     if not isinstance(value, Mapping):
-        raise InputError(f"must be a table {_EXAMPLE}, got {shorten(value)}", argument=argument)
+        raise InputError(f"must be a table {_EXAMPLE}, got {shorten(value)}", argument="resources")
     amounts = {}
     for kind, given in value.items():
         if not isinstance(kind, str) or not kind.replace("_", "").replace("-", "").isalnum():
             raise InputError(
-                f"must have names of kinds such as gpu, got {shorten(kind)}", argument=argument
+                f"must have names of kinds such as gpu, got {shorten(kind)}", argument="resources"
             )
         amount = _read_amount(given)
         if amount is None or not 0 <= amount <= _MAX_AMOUNT:
             raise InputError(
                 f"must have a number of at least 0 for {kind}, or a size such as "
                 f'"4GB", got {shorten(given)}',
-                argument=argument,
+                argument="resources",
             )
         if kind == GPU and amount != int(amount):
-            raise InputError(f"must have whole gpus, got {shorten(given)}", argument=argument)
+            raise InputError(f"must have whole gpus, got {shorten(given)}", argument="resources")
         if amount * PARTS >= 1:
             amounts[kind] = amount
     return amounts

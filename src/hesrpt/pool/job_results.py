@@ -172,11 +172,6 @@ class ResultReader:
             self._journal.close()
             self._journal = None
 
-    @property
-    def has_journal(self) -> bool:
-        """Whether :meth:`prepare` reads from a disk."""
-        return self._driver.journal is not None
-
     def prepare(self, items: Sequence[int]) -> None:
         """Read the results of items together, unless they are in memory or large.
 
@@ -351,7 +346,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         while (ready := next(self._ready, _NOTHING)) is _NOTHING and not self._items:
             if self._is_at_end:
                 raise StopAsyncIteration
-            if self._reader.has_journal:
+            if self._driver.journal is not None:  # then it reads from a disk
                 has_advanced = await asyncio.to_thread(self._advance)
             else:
                 has_advanced = self._advance()

@@ -360,7 +360,7 @@ class Pool:
     @property
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
-        return self._driver.list_earlier_jobs()
+        return self._driver.registry.list_records()
 
     def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
 from math import inf
 from multiprocessing.util import Finalize
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -218,7 +218,7 @@ class Driver:
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
 
         # What other threads have sent. An arrival is taken after the messages about its job.
-        self._registry = JobRegistry(journal, on_change, self.jobs)
+        self.registry = JobRegistry(journal, on_change, self.jobs)
         self._adding = threading.Lock()
         self._messages: deque[Message] = deque()
         self._arrivals: deque[LiveJob] = deque()
@@ -324,7 +324,7 @@ class Driver:
                     raise InputError(f"job {job.name!r}: {error}")
                 if job.answer is not None:
                     job.answer = Answer(job.answer.request, True, error)
-            self._registry.register(jobs)
+            self.registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             with self.condition:
                 self.check_open()  # else nobody would end them
@@ -354,17 +354,13 @@ class Driver:
             self._client_jobs.remove(jobs)
             return True
 
-    def list_earlier_jobs(self) -> list[JobRecord]:
-        """Return the jobs of earlier schedulers that were not added again."""
-        return self._registry.list_records()
-
     def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
-        self._registry.end([replace(record, ended=self.now, end=end) for record in records])
+        self.registry.end([replace(record, ended=self.now, end=end) for record in records])
 
     def _find_problems(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, and why."""
-        problems = self._registry.find_missing(jobs)
+        problems = self.registry.find_missing(jobs)
         for job in jobs:
             if job.spec.resize == "affinity" and not self.engine.can_resize:
                 job.spec = replace(job.spec, resize="never")
@@ -376,7 +372,6 @@ class Driver:
         """Let jobs be part of the run."""
         with self.condition:
             for job in jobs:
-                job.items = job.spec.items if job.items is None else job.items
                 self.jobs[job.name] = job
                 if job.has_ended:  # in an earlier run
                     self._tell_followers(job)
@@ -687,7 +682,7 @@ class Driver:
             self._write()  # nothing has happened since the last step
             return
         now = self.engine.now()
-        if has_messages and self.core.observed == 0 and now > self._gathered_until:
+        if has_messages and self.core.tally.observed == 0 and now > self._gathered_until:
             # Jobs that are submitted one after another arrive together. What their sources report
             # at once is not worth waiting for.
             self._gathered_until = now + _GATHER_PAUSE_SECONDS
@@ -793,31 +788,26 @@ class Driver:
         jobs = _take_all(self._arrivals)
         if jobs:
             with self.condition:
-                self._record_jobs(jobs)
+                self._record_jobs(jobs, self._changes)
             self._write()
         return jobs
 
-    def _record_jobs(self, jobs: Iterable[LiveJob]) -> None:
+    def _record_jobs(self, jobs: Iterable[LiveJob], changes: Changes) -> None:
         """Record jobs that arrive, or go on after they have ended in an earlier run."""
         self._record_learned()
         if len(self.jobs) > self._forget_above:
             self._forget_old_jobs()
         for job in jobs:
-            self._prepare(job)
-            self._changes.jobs.append(job.to_record())
+            if job.arrived is None:
+                job.arrived = self.now
+            job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
+            job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
+            changes.jobs.append(job.to_record())
             if job.is_redone:
-                self._changes.jobs_to_redo.append(job.number)
+                changes.jobs_to_redo.append(job.number)
             if job.answer is not None:
-                self._changes.answers.append(job.answer)
-            if job.matches.moved:
-                self._record_moves(job, job.matches)
-
-    def _prepare(self, job: LiveJob) -> None:
-        """Complete what is known of a job that arrives."""
-        if job.arrived is None:
-            job.arrived = self.now
-        job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
-        job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
+                changes.answers.append(job.answer)
+            changes.moved_items += starmap(partial(MovedItem, job.number), job.matches.moved)
 
     def _add_client_jobs(self) -> list[LiveJob]:
         """Add the jobs that clients have submitted, in one transaction, and answer the clients."""
@@ -855,14 +845,11 @@ class Driver:
             if not (jobs := [job for batch in new.values() for job in batch]):
                 return []
             for batch in new.values():  # apart: clients may use the same names
-                self._registry.register(batch)
+                self.registry.register(batch)
+            changes = Changes(is_durable=True)
             with self.condition:
-                self._record_learned()
-                for job in jobs:
-                    job.items = job.spec.items
-                    self._prepare(job)
-            records = [job.to_record() for job in jobs]
-            changes = Changes(jobs=records, values={"time": self.now}, is_durable=True)
+                self._record_jobs(jobs, changes)
+            changes.values["time"] = self.now  # not before they have arrived
             for client, batch in new.items():
                 if client.key:
                     numbers = [job.number for job in batch]
@@ -871,7 +858,7 @@ class Driver:
             try:
                 self.journal.write(changes)
             except StateError as error:  # the disk is full, for instance: nothing was written
-                self._registry.withdraw(jobs)
+                self.registry.withdraw(jobs)
                 for client in new:
                     client.reply(error)
                 return []
@@ -886,7 +873,7 @@ class Driver:
         """Return the jobs that a client has added with the same key before."""
         if known.digest != client.digest:
             return InputError(f"Idempotency-Key {client.key!r} was used for another request")
-        known_jobs: list[LiveJob | JobRecord] = [*self._registry.list_records()]
+        known_jobs: list[LiveJob | JobRecord] = [*self.registry.list_records()]
         with self.condition:
             known_jobs += self.jobs.values()
         found = {job.number: job for job in known_jobs}
@@ -928,8 +915,8 @@ class Driver:
             if done:
                 job.done += sum(map(len, done))
                 self._matched.append((job, news.matches))
-            if news.matches.moved:
-                self._record_moves(job, news.matches)
+            moved = starmap(partial(MovedItem, job.number), news.matches.moved)
+            self._changes.moved_items += moved
             events: list[Event] = [ItemsRead(self.now, job.name, news.items, done)]
             if news.count_items is not None:
                 # In this thread, which starts the items: the count is final.
@@ -1029,42 +1016,43 @@ class Driver:
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         """Carry out commands, and return them."""
         for command in commands:
-            self._carry_out_one(self.jobs[command.job], command, self.now)
+            job, now = self.jobs[command.job], self.now
+            match command:
+                case Start():
+                    self._start(job, command)
+                case Stop():
+                    self.engine.stop_items(job.name, command.items)
+                case Resize():
+                    self.engine.resize(job.name, command.item, command.servers)
+                case Suspend():
+                    self.engine.suspend(job.name, command.item)
+                case Continue():
+                    self.engine.resume(job.name, command.item, command.servers)
+                case Admit():
+                    self._open_source(job)
+                case Drop():
+                    self._give_up(job, command)
+                case Reopen():
+                    self._reopen(job, now)
+                case CallHook():
+                    self._hooks_to_call.setdefault(job, []).append(command)
+                    if job not in self._finishing:
+                        self._call_hooks(job, now)
+                case Finish():
+                    self._finishing[job] = command
+                    self._finish_jobs(now)
         return commands
 
-    def _carry_out_one(self, job: LiveJob, command: Command, now: float) -> None:
-        match command:
-            case Start():
-                logs = None
-                if self.journal is not None:
-                    logs = self._get_log_paths(self.journal, job, command.items)
-                tasks = job.source.create_tasks(command.items, command.servers, logs)
-                if totals := self.core.stock.totals:  # it gets its own GPUs, and no others
-                    gpus = choose_gpu_variables(command.gpus, os.environ) if GPU in totals else {}
-                    tasks = reserve(tasks, gpus, holds_resources=bool(job.spec.resources))
-                job.durations = self.core.jobs[job.name].durations
-                self.engine.start(job.name, tasks, command.servers)
-            case Stop():
-                self.engine.stop_items(job.name, command.items)
-            case Resize():
-                self.engine.resize(job.name, command.item, command.servers)
-            case Suspend():
-                self.engine.suspend(job.name, command.item)
-            case Continue():
-                self.engine.resume(job.name, command.item, command.servers)
-            case Admit():
-                self._open_source(job)
-            case Drop():
-                self._give_up(job, command)
-            case Reopen():
-                self._reopen(job, now)
-            case CallHook():
-                self._hooks_to_call.setdefault(job, []).append(command)
-                if job not in self._finishing:
-                    self._call_hooks(job, now)
-            case Finish():
-                self._finishing[job] = command
-                self._finish_jobs(now)
+    def _start(self, job: LiveJob, command: Start) -> None:
+        logs = None
+        if self.journal is not None:
+            logs = self._get_log_paths(self.journal, job, command.items)
+        tasks = job.source.create_tasks(command.items, command.servers, logs)
+        if totals := self.core.stock.totals:  # it gets its own GPUs, and no others
+            gpus = choose_gpu_variables(command.gpus, os.environ) if GPU in totals else {}
+            tasks = reserve(tasks, gpus, holds_resources=bool(job.spec.resources))
+        job.durations = self.core.jobs[job.name].durations
+        self.engine.start(job.name, tasks, command.servers)
 
     def _get_log_paths(self, journal: Journal, job: LiveJob, items: Sequence[int]) -> LogPaths:
         """Return the paths of the logs of items, in which earlier attempts are marked as such."""
@@ -1159,7 +1147,7 @@ class Driver:
             each.reopen()
             each.failures.clear()
             each.spec = replace(each.spec, was_reopened=True)
-        self._record_jobs(revived)
+        self._record_jobs(revived, self._changes)
         return [event for each in revived for event in self._open(each)]
 
     def _list_earlier_successors(self, job: LiveJob) -> list[LiveJob]:
@@ -1393,10 +1381,6 @@ class Driver:
         if self.first_start is None or time < self.first_start:
             self.first_start = self._changes.values["first_start"] = time
 
-    def _record_moves(self, job: LiveJob, matches: Matches) -> None:
-        """Record the keys and new positions of items that were done in an earlier run."""
-        self._changes.moved_items += [MovedItem(job.number, *moved) for moved in matches.moved]
-
     def _record_learned(self, jobs: Iterable[LiveJob] | None = None) -> None:
         """Record what jobs have taught; by default, those of which items were done since."""
         if jobs is None:
@@ -1428,7 +1412,9 @@ class Driver:
         progress = RunProgress(
             time=self.now,
             servers=self.core.servers,
-            planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
+            planned={
+                self.jobs[job.name].number: job.planned for job in self.core.line.list_first()
+            },
             ends={self.jobs[name].number: end for name, end in ends if name in active},
             resources=self.core.stock.describe(),
         )
@@ -1531,7 +1517,7 @@ class Driver:
                     continue
                 if job is not None and (not job.has_ended or job.is_to_be_retried):
                     continue
-                if not self._registry.forget(number, name):
+                if not self.registry.forget(number, name):
                     continue
                 if job is not None:
                     job.source.close()

@@ -119,7 +119,37 @@ class JobRegistry:
         If an error is raised, nothing has changed.
         """
         with self._lock:
-            self._register(jobs)
+            together = {job.name: job for job in jobs}
+            predecessors: dict[LiveJob, list[str]] = {}
+            found: dict[LiveJob, JobRecord] = {}
+            taken: set[int] = set()
+            refused = []
+            for job in jobs:
+                if after := job.spec.after:
+                    predecessors[job] = [
+                        name if name in together else self._find_newest(name, job) for name in after
+                    ]
+                if (record := self._find_record(job, taken)) is not None:
+                    found[job] = record
+                    taken.add(record.number)
+                    if record.fingerprint != job.fingerprint and record.done > 0:
+                        refused.append(record.name)
+            if refused and self._on_change == "error":
+                raise ChangedJobsError(refused)
+            for job in jobs:
+                if (record := found.get(job)) is not None:
+                    has_changed = record.fingerprint != job.fingerprint
+                    self._resume(job, record, is_redone=has_changed and self._on_change != "keep")
+                else:
+                    self._add(job)
+            if self._journal is not None:
+                self._names |= self._new_names
+            self._new_names.clear()
+            for job, names in predecessors.items():
+                self._note_predecessors(job, names, together)
+            for job in jobs:
+                asked = job.spec.given_name or job.name
+                self._newest[asked] = max(self._newest.get(asked, (0, "")), (job.number, job.name))
 
     def forget(self, number: int, name: str) -> bool:
         """Forget a job that is removed from the journal, unless it was continued in this run.
@@ -152,39 +182,6 @@ class JobRegistry:
                 self._newest[asked] = max(others)
             else:
                 del self._newest[asked]
-
-    def _register(self, jobs: Sequence[LiveJob]) -> None:
-        together = {job.name: job for job in jobs}
-        predecessors: dict[LiveJob, list[str]] = {}
-        found: dict[LiveJob, JobRecord] = {}
-        taken: set[int] = set()
-        refused = []
-        for job in jobs:
-            if after := job.spec.after:
-                predecessors[job] = [
-                    name if name in together else self._find_newest(name, job) for name in after
-                ]
-            if (record := self._find_record(job, taken)) is not None:
-                found[job] = record
-                taken.add(record.number)
-                if record.fingerprint != job.fingerprint and record.done > 0:
-                    refused.append(record.name)
-        if refused and self._on_change == "error":
-            raise ChangedJobsError(refused)
-        for job in jobs:
-            if (record := found.get(job)) is not None:
-                has_changed = record.fingerprint != job.fingerprint
-                self._resume(job, record, is_redone=has_changed and self._on_change != "keep")
-            else:
-                self._add(job)
-        if self._journal is not None:
-            self._names |= self._new_names
-        self._new_names.clear()
-        for job, names in predecessors.items():
-            self._note_predecessors(job, names, together)
-        for job in jobs:
-            asked = job.spec.given_name or job.name
-            self._newest[asked] = max(self._newest.get(asked, (0, "")), (job.number, job.name))
 
     def _find_newest(self, name: str, job: LiveJob) -> str:
         """Return the name of the newest job that was asked for under a name.

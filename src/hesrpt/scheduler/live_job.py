@@ -144,6 +144,10 @@ class LiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     timings: list[ItemTiming] = field(default_factory=list)  # of not too many items, likewise
 
+    def __post_init__(self) -> None:
+        if self.items is None:
+            self.items = self.spec.items
+
     @classmethod
     def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
         """Create the job of a command template."""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from hesrpt.jobs.failures import FailedItem
 from hesrpt.jobs.job_spec import FailedHook
 from hesrpt.jobs.job_view import JobView
+from hesrpt.reports.counterfactuals import SimulatedPolicy
 from hesrpt.service.auth import Access
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -213,16 +214,6 @@ class JobSeries:
 
     name: str
     servers: Sequence[float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulatedPolicy:
-    """What a policy would have made of the latest jobs."""
-
-    policy: str
-    mean_flow_time: float
-    margin: float
-    flow_times: Mapping[str, float]  # by the names of jobs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.job_end import ENDED, JobEnd, describe_end
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
-from hesrpt.scheduler.driver import ClientJobs, Driver
+from hesrpt.scheduler.driver import ClientJobs
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import (
     NOT_ARRIVED,
@@ -64,16 +64,12 @@ class JobQueue:
         assert options.state is not None
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
+        self.driver = self.pool.driver
         self.driver.warner.warns_of_pauses = False  # somebody looks after them
         self.driver.write_seconds = _WRITE_SECONDS
         self.journal = Journal.read(self.directory)  # to read, which may take long
         self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
-
-    @property
-    def driver(self) -> Driver:
-        """The scheduler."""
-        return self.pool.driver
 
     def continue_jobs(self) -> None:
         """Continue the commands that are not done, and let other unfinished jobs fail.
@@ -259,7 +255,7 @@ class JobQueue:
 
     def is_idle(self) -> bool:
         """Return whether no item runs now."""
-        return self.driver.core.observed == 0
+        return self.driver.core.tally.observed == 0
 
     def count_running_items(self) -> int:
         """Return how many items run now."""
@@ -271,7 +267,7 @@ class JobQueue:
         """Take no more jobs, and let running items end; return whether all have ended."""
         self.is_stopping = True
         self.driver.starts_items = False
-        if not self.driver.wait(lambda: self.driver.core.observed == 0, timeout):
+        if not self.driver.wait(lambda: self.driver.core.tally.observed == 0, timeout):
             return False
         calls = itertools.count()
         self.driver.wait(lambda: next(calls) > 0, 1.0)  # until the last end is written and shown

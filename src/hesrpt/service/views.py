@@ -264,7 +264,7 @@ def show_servers(queue: JobQueue, access: Access) -> ShownServers:
         )
     return ShownServers(
         servers=driver.core.servers,
-        held=driver.core.observed,
+        held=driver.core.tally.observed,
         peak=driver.peak_servers,
         engine=queue.options.engine,
         policy=driver.core.allocator.policy.name,
@@ -303,7 +303,7 @@ def write_metrics(queue: JobQueue, watchers: int) -> str:
     metrics: list[tuple[str, str, str, _Samples]] = [
         ("jobs", "gauge", "Jobs in each state.", states),
         ("servers", "gauge", "Servers that there are.", {"": core.servers}),
-        ("servers_held", "gauge", "Servers that jobs hold.", {"": core.observed}),
+        ("servers_held", "gauge", "Servers that jobs hold.", {"": core.tally.observed}),
         ("items_done_total", "counter", "Items done since the start.", {"": done}),
         ("attempts_failed_total", "counter", "Failed attempts of items.", {"": failed}),
         ("flow_time_seconds_sum", "counter", "Of jobs that are done.", {"": sum(flow_times)}),
