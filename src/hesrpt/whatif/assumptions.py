@@ -110,6 +110,7 @@ class ServerLimit:
 
 #: The limit unless another one is given.
 DEFAULT_LIMIT = ServerLimit(factor=4.0, largest=True)
+_DEFAULT_FACTOR = f"{DEFAULT_LIMIT.factor:g}x"
 
 
 def parse_limit(limit: float | str | ServerLimit | None) -> ServerLimit:
@@ -162,24 +163,17 @@ def _read_factors(trace: Trace, column: str) -> FloatArray:
             argument="max_servers",
         )
     texts = [text.strip().lower() for text in trace.labels[column].tolist()]
-    known = {text: _parse_factor(text) for text in set(texts)}
+    matches = {text: _OWN_FACTOR.fullmatch(text or _DEFAULT_FACTOR) for text in set(texts)}
+    known = {text: float(match[1]) if match else np.nan for text, match in matches.items()}
     for job, text in enumerate(texts):
         if not 0 < known[text] < np.inf:
             raise InputError(
                 f"needs a multiple greater than 0 in column {column!r} for each job, such as 2 or "
-                f"2x, or nothing for {DEFAULT_LIMIT.factor:g}x; job {trace.names[job]} of "
+                f"2x, or nothing for {_DEFAULT_FACTOR}; job {trace.names[job]} of "
                 f"{trace.source} has {str(trace.labels[column][job])!r}",
                 argument="max_servers",
             )
     return np.array([known[text] for text in texts])
-
-
-def _parse_factor(text: str) -> float:
-    if not text:
-        assert DEFAULT_LIMIT.factor is not None
-        return DEFAULT_LIMIT.factor
-    match = _OWN_FACTOR.fullmatch(text)
-    return float(match[1]) if match else np.nan
 
 
 @dataclass(frozen=True)
@@ -199,8 +193,6 @@ class Assumption:
 
     def draw(self, jobs: int, seed: int) -> IntArray:
         """Return the number of the speedup that each job has."""
-        if self.is_shared:
-            return np.zeros(jobs, dtype=np.int64)
         return np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
 
     def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
@@ -371,12 +363,14 @@ def extend_curve(curve: Curve) -> ExtendedCurve:
     )
     on_one_server = float(Measured(servers, speedups)(1.0))
     speedup = Measured(servers, speedups / on_one_server)
+    measured_at = np.unique(np.concatenate(([1.0], at)))
+    closest_p, _ = _fit(measured_at, speedup.rate(measured_at))
     return ExtendedCurve(
         application=curve.application,
         speedup=speedup,
         first=float(at[0]),
         last=float(at[-1]),
-        p=_approximate(speedup, at),
+        p=MIN_P if closest_p is None else closest_p,
         stays_flat=not len(more),
         problem=problem,
     )
@@ -393,13 +387,6 @@ def _fit(at: FloatArray, height: FloatArray) -> tuple[float | None, str]:
             return None, str(error)
     assert law.fit is not None
     return float(np.clip(law.p, MIN_P, MAX_P)), law.fit.problem
-
-
-def _approximate(speedup: Measured, at: FloatArray) -> float:
-    """Return the p of the power law closest to an extended curve where it was measured."""
-    servers = np.unique(np.concatenate(([1.0], at)))
-    p, _ = _fit(servers, speedup.rate(servers))
-    return MIN_P if p is None else p
 
 
 def _find_exponent(at: FloatArray, height: FloatArray, end: int) -> float:
