@@ -184,7 +184,8 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
         )
     if _is_job(line):
         width = line.rstrip("|").count("|") + 1
-        sample = [row for row in map(_split, lines[blank_lines:]) if _is_whole_job(row, width)]
+        cells = [line.split("|") for line in lines[blank_lines:]]
+        sample = [row for row in cells if _is_whole_job(row, width)]
         place = f"{builder.source}:{first_line + blank_lines}"
         if not sample:
             raise InputError(f"{place}: has no header and no job, only steps of jobs")
@@ -195,13 +196,9 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
     return read_table(chain([Block(first_line, lines)], blocks), builder, _SACCT)
 
 
-def _split(line: str) -> list[str]:
-    return line.split("|")
-
-
 def _is_job(line: str) -> bool:
     """Return whether a line is a row rather than a header: it starts with an id."""
-    cells = _split(line)
+    cells = line.split("|")
     return len(cells) > 2 and parse_id(cells[0]) is not None
 
 
@@ -241,7 +238,7 @@ def is_sacct_json(document: Any) -> bool:
 
 def read_sacct_json(document: Any, builder: TraceBuilder) -> Trace:
     """Read the output of ``sacct --json``."""
-    add_jobs(builder, "jobs", document["jobs"], _describe_job, _find_unfinished)
+    add_jobs(builder, document["jobs"], _describe_job, _find_unfinished)
     return builder.build(epoch=0.0, is_zoned=True)  # times are in seconds since 1970
 
 
