@@ -177,17 +177,23 @@ def _get_first_share(speedup: Speedup, servers: float) -> float:
     return float(plan(Workload(_TWO_SIZES, speedup), servers).servers_at(0.0).max() / servers)
 
 
+def _check_first_share(speedup: Speedup, theirs: float, digits: int) -> Finding:
+    """Compare the best share of one of the two jobs with the paper's percentage."""
+    share = 100 * _get_first_share(speedup, _TEN_SERVERS)
+    found = 100 * optimise(_TWO_SIZES, speedup, _TEN_SERVERS).shares[0].max()
+    worst = max(share, found, key=lambda value: abs(value - theirs))
+    return Finding(
+        computed=f"{share:.2f}% by the planner, {found:.2f}% by the numerical optimiser",
+        verdict=judge_printed(worst, theirs, digits),
+        rule="printed",
+        values={"planner": share, "optimiser": found, "theirs": theirs},
+    )
+
+
 @claim_of("Section 1")
 def check_three_quarters(seed: int) -> Finding:
     """For two equal jobs on 10 servers with p = 0.5, it is best to give one of them 75%."""
-    share = 100 * _get_first_share(PowerLaw(0.5), _TEN_SERVERS)
-    found = 100 * optimise(_TWO_SIZES, PowerLaw(0.5), _TEN_SERVERS).shares[0].max()
-    return Finding(
-        computed=f"{share:.2f}% by the planner, {found:.2f}% by the numerical optimiser",
-        verdict=judge_printed(max(share, found, key=lambda value: abs(value - 75)), 75, 0),
-        rule="printed",
-        values={"planner": share, "optimiser": found, "theirs": 75.0},
-    )
+    return _check_first_share(PowerLaw(0.5), 75.0, 0)
 
 
 @claim_of("Section 1")
@@ -229,14 +235,11 @@ def check_srpt_inefficient(seed: int) -> Finding:
 @claim_of("Section 1")
 def check_amdahl_split(seed: int) -> Finding:
     """Under Amdahl's law with f = 0.9, it is best to give one of the two jobs 63.5%."""
-    share = 100 * _get_first_share(Amdahl(0.9), _TEN_SERVERS)
-    found = 100 * optimise(_TWO_SIZES, Amdahl(0.9), _TEN_SERVERS).shares[0].max()
+    finding = _check_first_share(Amdahl(0.9), 63.5, 1)
     sixteen = 100 * _get_first_share(Amdahl(0.9), 16.0)
-    return Finding(
-        computed=f"{share:.2f}% by the planner, {found:.2f}% by the numerical optimiser",
-        verdict=judge_printed(max(share, found, key=lambda value: abs(value - 63.5)), 63.5, 1),
-        rule="printed",
-        values={"planner": share, "optimiser": found, "theirs": 63.5, "on_16_servers": sixteen},
+    return replace(
+        finding,
+        values={**finding.values, "on_16_servers": sixteen},
         possible_reason=f"the example has 10 servers; on 16 servers the share is {sixteen:.2f}%, "
         "close to the printed number",
     )
