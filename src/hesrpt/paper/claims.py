@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import wraps
 from math import log10
@@ -57,20 +57,15 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What we computed, and the verdict that follows from it."""
+class Claim:
+    """What we computed for a statement of the paper, and the verdict that follows from it."""
 
     computed: str
     verdict: Verdict
     rule: str
     values: Mapping[str, float]
     possible_reason: str = ""  # the likeliest reason for a difference
-
-
-@dataclass(frozen=True)
-class Claim(Finding):
-    """One statement of the paper with our finding."""
-
+    # The statement, from the decorator of the check.
     name: str = ""
     where: str = ""
     says: str = ""
@@ -86,25 +81,20 @@ class Claim(Finding):
         return {name: getattr(self, name) for name in shown}
 
 
-def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
-    """Decorate a function that checks a statement of the paper, so that it returns a claim.
+def claim_of(where: str) -> Callable[[Callable[P, Claim]], Callable[P, Claim]]:
+    """Decorate a function that checks a statement of the paper, to add the statement to its claim.
 
     ``where`` is the statement's place in the paper. The statement itself is the docstring of the
     function, and the claim's name is that of the function without ``check_``.
     """
 
-    def decorate(check: Callable[P, Finding]) -> Callable[P, Claim]:
+    def decorate(check: Callable[P, Claim]) -> Callable[P, Claim]:
+        name = check.__name__.removeprefix("check_")
         says = " ".join((check.__doc__ or "").split())
 
         @wraps(check)
         def check_claim(*args: P.args, **options: P.kwargs) -> Claim:
-            finding = check(*args, **options)
-            return Claim(
-                **finding.__dict__,
-                name=check.__name__.removeprefix("check_"),
-                where=where,
-                says=says,
-            )
+            return replace(check(*args, **options), name=name, where=where, says=says)
 
         return check_claim
 
@@ -119,7 +109,7 @@ def agrees(
     def decorate(check: CheckOfCase[Iterable[float]]) -> Check:
         @claim_of(where)
         @wraps(check)
-        def try_cases(seed: int) -> Finding:
+        def try_cases(seed: int) -> Claim:
             drawn = generate_cases(seed, cases, max_jobs)
             deviations = [deviation for case, rng in drawn for deviation in check(case, rng)]
             return summarise_deviations(deviations, tolerance, what)
@@ -137,7 +127,7 @@ def holds_always(
     def decorate(check: CheckOfCase[bool | None]) -> Check:
         @claim_of(where)
         @wraps(check)
-        def try_cases(seed: int) -> Finding:
+        def try_cases(seed: int) -> Claim:
             found = [check(case, rng) for case, rng in generate_cases(seed, cases, max_jobs)]
             clear = [holds for holds in found if holds is not None]
             return summarise_exceptions(clear.count(False), len(clear), what)
@@ -157,10 +147,10 @@ def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float
     return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
-def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
-    """Return the finding about quantities that must be equal. Without cases, it is DIFFERS."""
+def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Claim:
+    """Return the claim about quantities that must be equal. Without cases, it is DIFFERS."""
     largest = max(deviations, default=float("nan"))
-    return Finding(
+    return Claim(
         computed=f"{what}: {len(deviations):,} cases, deviations {format_deviation(largest)}",
         verdict=judge_exact(largest, tolerance),
         rule="exact",
@@ -168,9 +158,9 @@ def summarise_deviations(deviations: Sequence[float], tolerance: float, what: st
     )
 
 
-def summarise_exceptions(exceptions: int, cases: int, what: str) -> Finding:
-    """Return the finding about a statement on all cases. Without cases, it is DIFFERS."""
-    return Finding(
+def summarise_exceptions(exceptions: int, cases: int, what: str) -> Claim:
+    """Return the claim about a statement on all cases. Without cases, it is DIFFERS."""
+    return Claim(
         computed=f"{what}: {exceptions} exceptions in {cases:,} cases",
         verdict=judge_always(exceptions, cases) if cases else Verdict.DIFFERS,
         rule="always",

@@ -207,7 +207,7 @@ def _create_exhibits(
     settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
 ) -> list[Exhibit]:
     divisible, whole, few = (
-        _create_table(settings, system, results) for system in ("divisible", "whole", "few")
+        _create_table(system, results) for system in ("divisible", "whole", "few")
     )
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
     return [
@@ -227,13 +227,10 @@ def _create_exhibits(
     ]
 
 
-def _create_table(
-    settings: Settings, system: str, results: Mapping[_TaskKey, Any]
-) -> evaluation.FlowTimeTable:
+def _create_table(system: str, results: Mapping[_TaskKey, Any]) -> evaluation.FlowTimeTable:
     return evaluation.FlowTimeTable(
         times={p: results[system, p][0] for p in POWERS},
         alphas={p: results[system, p][1] for p in POWERS},
-        has_paper_size=settings.has_paper_size,
     )
 
 
@@ -247,12 +244,12 @@ def _create_claims(
     settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
 ) -> list[Claim]:
     """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
-    table = _create_table(settings, "divisible", results)
+    table = _create_table("divisible", results)
     return [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
         speedup_curves.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *evaluation.judge_comparison(table),
+        *evaluation.judge_comparison(table, has_paper_size=settings.has_paper_size),
         extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
     ]
 
