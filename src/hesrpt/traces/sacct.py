@@ -207,10 +207,6 @@ def _is_whole_job(cells: Sequence[str], width: int) -> bool:
     return meaning is not None and not meaning.is_step and len(cells) >= width
 
 
-def _choose_csv_options(header: str) -> Mapping[str, Any]:
-    return {"delimiter": "|", "quoting": csv.QUOTE_NONE}  # sacct does not escape quotes
-
-
 def _find_unfinished(cells: Cells) -> list[bool]:
     if "state" in cells:  # such as RUNNING or "CANCELLED by 1000"
         return [is_unfinished(state) for state in cells["state"]]
@@ -222,9 +218,10 @@ def _find_unfinished(cells: Cells) -> list[bool]:
 _SACCT = Dialect(
     known_names=_KNOWN_NAMES,
     ranked=tuple(_KNOWN_NAMES),
-    csv_options=_choose_csv_options,
+    separators="|",
+    csv_options={"quoting": csv.QUOTE_NONE},  # sacct does not escape quotes
     units={"timelimitraw": 60.0},
-    parse_id=parse_id,
+    has_slurm_ids=True,
     find_unfinished=_find_unfinished,
 )
 
