@@ -36,6 +36,7 @@ from hesrpt.speedups import Measured, PowerLaw, Speedup, fit_power_law
 from hesrpt.speedups.measured import concave_hull
 from hesrpt.traces import Trace
 from hesrpt.units import format_count
+from hesrpt.validation import is_number
 
 # A distribution of p is represented by this many equally likely values, because simulating jobs
 # with the same p together is faster.
@@ -269,20 +270,15 @@ def assume_speedup(
 
 def _parse_powers(p: float | str) -> tuple[list[float], str]:
     """Return equally likely powers, and a description of them."""
-    if not isinstance(p, str):
-        return [PowerLaw(p).p], f"s(k) = k^{p:g}"
+    if not isinstance(p, str) or is_number(p):
+        law = PowerLaw(float(p) if isinstance(p, str) else p)
+        return [law.p], f"s(k) = k^{law.p:g}"
     match = _DISTRIBUTION.fullmatch(p.strip().lower())
     if match is None:
-        try:
-            return _parse_powers(float(p))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"must be a number in (0, 1), uniform(LOW, HIGH) or normal(MEAN, DEVIATION), "
-                f"got {p!r}",
-                argument="p",
-            ) from None
+        raise InputError(
+            f"must be a number in (0, 1), uniform(LOW, HIGH) or normal(MEAN, DEVIATION), got {p!r}",
+            argument="p",
+        )
     probabilities = (np.arange(_VALUES_OF_P) + 0.5) / _VALUES_OF_P
     first, second = float(match[2]), float(match[3])
     if match[1] == "uniform":
