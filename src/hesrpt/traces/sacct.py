@@ -85,9 +85,7 @@ def guess_columns(
     states = [number for number, cells in free.items() if all(map(is_state, cells))]
     if len(states) == 1:
         found["state"] = states[0]
-    guesses = {ours: str(number) for ours, number in (found | {"name": 1}).items()}
-    known = {ours: number for ours, number in guesses.items() if ours not in columns}
-    known |= columns
+    known = {ours: str(number) for ours, number in (found | {"name": 1}).items()} | dict(columns)
     missing = [ours for ours in ("submit", "servers") if ours not in known]
     if "runtime" not in known and not {"start", "end"} <= set(known):
         missing.append("runtime")

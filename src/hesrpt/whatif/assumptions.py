@@ -211,10 +211,8 @@ class Assumption:
         if self.is_shared and limits.min() == limits.max():
             return self.speedups[0].limited(float(limits[0]))
         # Equal speedups are one object, which makes grouping them faster.
-        limited: dict[tuple[int, float], Speedup] = {}
         keys = list(zip(drawn.tolist(), limits.tolist(), strict=True))
-        for key in set(keys):
-            limited[key] = self.speedups[key[0]].limited(key[1])
+        limited = {key: self.speedups[key[0]].limited(key[1]) for key in set(keys)}
         return [limited[key] for key in keys]
 
 
