@@ -233,8 +233,7 @@ def _check_excess(table: FlowTimeTable, policy: str, p: float, theirs: float) ->
     ours = table.ratio(p, policy)
     return Claim(
         computed=f"{ours - 1:.1%} above the optimum; the paper says {theirs - 1:.0%}",
-        verdict=judge_excess(ours, theirs),
-        rule="excess",
+        judgement=judge_excess(ours, theirs),
         values={"ours": ours, "theirs": theirs},
     )
 
@@ -268,8 +267,7 @@ def check_equi_at_low_p(table: FlowTimeTable) -> Claim:
         computed=", ".join(
             f"{ratio:.4f} times the optimum at p = {p:g}" for p, ratio in ratios.items()
         ),
-        verdict=judge_close(max(ratios.values())),
-        rule="close",
+        judgement=judge_close(max(ratios.values())),
         values=_name_powers(ratios),
     )
 
@@ -280,8 +278,7 @@ def check_equi_at_099(table: FlowTimeTable) -> Claim:
     ours = table.ratio(0.99, "equi")
     return Claim(
         computed=f"{ours:.3f} times the optimum",
-        verdict=judge_about(ours, 2.0),
-        rule="about",
+        judgement=judge_about(ours, 2.0),
         values={"ours": ours, "theirs": 2.0},
     )
 
@@ -292,8 +289,7 @@ def check_srpt_at_099(table: FlowTimeTable) -> Claim:
     ratio = table.ratio(0.99, "srpt")
     return Claim(
         computed=f"{ratio:.3f} times the optimum",
-        verdict=judge_close(ratio),
-        rule="close",
+        judgement=judge_close(ratio),
         values={"ours": ratio},
     )
 
@@ -304,8 +300,7 @@ def check_srpt_at_005(table: FlowTimeTable) -> Claim:
     ours = table.ratio(0.05, "srpt")
     return Claim(
         computed=f"{ours:.1f} times the optimum; an order of magnitude is 10",
-        verdict=judge_magnitude(ours, 10.0),
-        rule="magnitude",
+        judgement=judge_magnitude(ours, 10.0),
         values={"ours": ours, "theirs": 10.0},
         possible_reason="the paper may use the words loosely. At p = 0.05 a job is hardly faster "
         "on all servers than on a few, and all other jobs wait for it; at p = 0.5, SRPT takes "
@@ -321,8 +316,7 @@ def check_hell_like_srpt(table: FlowTimeTable) -> Claim:
     return Claim(
         computed=f"within 10% of SRPT at {alike} of {len(ratios)} values of p (holds if at more "
         "than half of them, roughly if at any of them)",
-        verdict=judge_which(alike > len(ratios) / 2, alike > 0),
-        rule="which",
+        judgement=judge_which(alike > len(ratios) / 2, alike > 0),
         values={"alike": alike} | _name_powers(ratios),
     )
 
@@ -346,8 +340,7 @@ def check_knee_best(table: FlowTimeTable) -> Claim:
         "highest ratio of each over all p: "
         + ", ".join(f"{get_title(policy)} {ratio:.3g}" for policy, ratio in worst.items())
         + " (holds if KNEE is the best at every p, roughly if its highest ratio is the lowest)",
-        verdict=judge_which(wins == len(table.powers), min(worst.values()) == worst["knee"]),
-        rule="which",
+        judgement=judge_which(wins == len(table.powers), min(worst.values()) == worst["knee"]),
         values={"wins": wins} | worst,
         possible_reason="the paper may mean the worst case over all p; at low p EQUI is better",
     )
@@ -370,8 +363,7 @@ def check_knee_worst_case(table: FlowTimeTable) -> Claim:
         computed=f"{ratios[worst]:.3f} times the optimum at p = {worst:g}, {ratios[0.3]:.3f} at "
         f"p = 0.3; p = {worst:g} is worse in {worse} of {len(at_worst)} sets (holds if the worst "
         "case is p = 0.3)",
-        verdict=judge_which(worst == 0.3, False),
-        rule="which",
+        judgement=judge_which(worst == 0.3, False),
         values=_name_powers(ratios),
         possible_reason="the paper's search for α may be coarser, or its KNEE differs in details",
     )
@@ -387,8 +379,7 @@ def check_at_least_thirty_percent(table: FlowTimeTable) -> Claim:
     return Claim(
         computed=f"by at least 30% in {enough} of {len(ratios)} cases, and by at least 100% in "
         f"{much_more} (holds if by 30% in all cases, roughly if each competitor has such a case)",
-        verdict=judge_which(enough == len(ratios), each and much_more > 0),
-        rule="which",
+        judgement=judge_which(enough == len(ratios), each and much_more > 0),
         values={"enough": enough, "much_more": much_more, "cases": len(ratios)},
         possible_reason="the caption of Figure 4 is more precise: in at least one case",
     )
@@ -402,8 +393,7 @@ def check_thirty_percent_once(table: FlowTimeTable) -> Claim:
     return Claim(
         computed=f"the competitor with the mildest worst case is {get_title(policy)}, "
         f"which is then {worst[policy] - 1:.1%} above heSRPT",
-        verdict=judge_at_least(worst[policy] - 1, 0.3),
-        rule="at least",
+        judgement=judge_at_least(worst[policy] - 1, 0.3),
         values={"ours": worst[policy] - 1, "theirs": 0.3},
     )
 

@@ -300,8 +300,7 @@ def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Claim:
         f"{good} of {len(ratios)} combinations of p and load; at worst it is {times}, at "
         f"p = {worst[0]:g} and load {worst[1]:g} (holds if at most 5% above in all cases, "
         "roughly if in most)",
-        verdict=judge_which(good == len(ratios), good > len(ratios) / 2),
-        rule="which",
+        judgement=judge_which(good == len(ratios), good > len(ratios) / 2),
         values={
             f"p={p:g},load={load:g}": ratio
             for (p, load), ratio in ratios.items()

@@ -187,8 +187,7 @@ def check_power_laws_fit(fits: Sequence[FittedCurve]) -> Claim:
         computed=f"the fit has R² ≥ 0.9 for {good} of {len(fits)} measured curves and R² > 0 for "
         f"{int(np.sum(power > 0))}; Amdahl's law fits {amdahl} better (holds if R² ≥ 0.9 for 90% "
         "of the curves, roughly if for half of them)",
-        verdict=judge_which(good >= 0.9 * len(fits), good >= len(fits) / 2),
-        rule="which",
+        judgement=judge_which(good >= 0.9 * len(fits), good >= len(fits) / 2),
         values={"good": good, "curves": len(fits)},
         possible_reason="many measured curves flatten, or fall past a peak; no power law does",
     )

@@ -83,8 +83,7 @@ def check_only_equaliser(seed: int) -> Claim:
         f"9, 4, 1 on 10 servers, p = 0.5, at {half:.4f} instead of {full:.4f}. Of {_MANY:,} random "
         f"constant shares of all servers, {others} end all jobs at the same time (holds if no "
         "other policy does, roughly if no other constant shares of all servers do)",
-        verdict=judge_which(not is_equal and others == 0, others == 0),
-        rule="which",
+        judgement=judge_which(not is_equal and others == 0, others == 0),
         values={"half": half, "full": full, "others": others},
         possible_reason="the paper may mean constant shares of all servers",
     )
@@ -122,8 +121,7 @@ def check_makespan_formula(seed: int) -> Claim:
         f"norm is {norm:.4f}. Divided by the speed N^p of the system, the norm is "
         f"{norm / servers**p:.4f}; over {_FEW} random cases, deviations from that are "
         f"{format_deviation(worst)}",
-        verdict=judge_exact(abs(best / norm - 1), _FORMULAS),
-        rule="exact",
+        judgement=judge_exact(abs(best / norm - 1), _FORMULAS),
         values={"ours": best, "theirs": norm, "deviation_with_speed": worst},
         possible_reason="the theorem omits the speed N^p of the system; as printed, it holds for "
         "N = 1",

@@ -105,8 +105,7 @@ def check_server_rate(seed: int) -> Claim:
         f"of {example[0]:.4f}, and {example[1]:.4f} by the formula of Theorem 8 with 2 s(k) for "
         f"every s(k); with 2 s(N) for s(N) alone, it is {example[2]:.4f}, and over {len(cases)} "
         f"random cases deviations are {format_deviation(once)}",
-        verdict=judge_exact(everywhere, _TOLERANCE),
-        rule="exact",
+        judgement=judge_exact(everywhere, _TOLERANCE),
         values={
             "ours": float(example[0]),
             "theirs": float(example[1]),
@@ -134,8 +133,7 @@ def _check_limit(policy: str, powers: tuple[float, ...], seed: int) -> Claim:
     return Claim(
         computed=f"500 jobs on 1,000,000 servers: the ratio of {get_title(policy)} to the optimum "
         f"exceeds 1 by {shown}",
-        verdict=judge_exact(excess[-1] if falling else 1.0, 1e-3),
-        rule="exact",
+        judgement=judge_exact(excess[-1] if falling else 1.0, 1e-3),
         values={f"p={p:g}": ratio for p, ratio in ratios.items()},
     )
 
@@ -166,8 +164,7 @@ def check_three_jobs(seed: int) -> Claim:
         f"{', '.join(f'{end:.3f}' for end in planned.completion_times)}; "
         f"{'all' if shared else 'not all'} of them hold servers until they end "
         "(holds if they end shortest first and all hold servers, roughly if only the former)",
-        verdict=judge_which(in_order and shared, in_order),
-        rule="which",
+        judgement=judge_which(in_order and shared, in_order),
         values={"in_order": in_order, "shared": shared},
     )
 
@@ -184,8 +181,7 @@ def _check_first_share(speedup: Speedup, theirs: float, digits: int) -> Claim:
     worst = max(share, found, key=lambda value: abs(value - theirs))
     return Claim(
         computed=f"{share:.2f}% by the planner, {found:.2f}% by the numerical optimiser",
-        verdict=judge_printed(worst, theirs, digits),
-        rule="printed",
+        judgement=judge_printed(worst, theirs, digits),
         values={"planner": share, "optimiser": found, "theirs": theirs},
     )
 
@@ -208,8 +204,7 @@ def check_halves_for_makespan(seed: int) -> Claim:
         computed=f"the makespan is {halves.makespan:.4f}, and the least possible is {least:.4f}; "
         f"the total flow time is {halves.total_flow_time:.4f}, {loss:.1%} above the optimum "
         "(holds if only the makespan is optimal)",
-        verdict=judge_which(abs(deviation) < 1e-6 and loss > 1e-6, loss > 0),
-        rule="which",
+        judgement=judge_which(abs(deviation) < 1e-6 and loss > 1e-6, loss > 0),
         values={"makespan": halves.makespan, "least": least, "loss": loss},
     )
 
@@ -226,8 +221,7 @@ def check_srpt_inefficient(seed: int) -> Claim:
         computed=f"the servers do {efficiency:.0%} of the work that they do with equal shares, and "
         f"the total flow time is {loss:.1%} above the optimum (holds if both are at least 5% "
         "worse, roughly if both are worse)",
-        verdict=judge_which(efficiency < 0.95 and loss > 0.05, efficiency < 1 and loss > 0),
-        rule="which",
+        judgement=judge_which(efficiency < 0.95 and loss > 0.05, efficiency < 1 and loss > 0),
         values={"loss": loss, "efficiency": efficiency},
     )
 
@@ -252,8 +246,7 @@ def check_amdahl_asymmetric(seed: int) -> Claim:
     return Claim(
         computed=f"under Amdahl's law with f = 0.9, the shares are {share:.0%} and {1 - share:.0%} "
         "(holds if they differ by more than 2%)",
-        verdict=judge_which(share > 0.51, share > 0.5),
-        rule="which",
+        judgement=judge_which(share > 0.51, share > 0.5),
         values={"share": share},
     )
 
