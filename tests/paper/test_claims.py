@@ -11,7 +11,7 @@ HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected"),
+    ("judgement", "expected"),
     [
         (claims.judge_exact(1e-9, 1e-6), HOLDS),
         (claims.judge_exact(1e-3, 1e-6), ROUGHLY),
@@ -43,8 +43,9 @@ HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
         (claims.judge_which(False, False), DIFFERS),
     ],
 )
-def test_verdicts_follow_from_numbers(verdict: Verdict, expected: Verdict) -> None:
-    assert verdict is expected
+def test_verdicts_follow_from_numbers(judgement: claims.Judgement, expected: Verdict) -> None:
+    assert judgement.verdict is expected
+    assert judgement.rule in claims.RULES
 
 
 def test_deviations_are_printed_as_powers_of_ten() -> None:

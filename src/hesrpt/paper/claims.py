@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import wraps
-from math import log10
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from math import inf, log10
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -56,24 +56,35 @@ RULES = {
 }
 
 
+class Judgement(NamedTuple):
+    """A verdict, and the rule that it follows from."""
+
+    rule: str
+    verdict: Verdict
+
+
 @dataclass(frozen=True)
-class Finding:
-    """What we computed, and the verdict that follows from it."""
+class Claim:
+    """What we computed for a statement of the paper, and the verdict that follows from it."""
 
     computed: str
-    verdict: Verdict
-    rule: str
+    judgement: Judgement
     values: Mapping[str, float]
     possible_reason: str = ""  # the likeliest reason for a difference
-
-
-@dataclass(frozen=True)
-class Claim(Finding):
-    """One statement of the paper with our finding."""
-
+    # The statement, from the decorator of the check.
     name: str = ""
     where: str = ""
     says: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the claim compares with our numbers."""
+        return self.judgement.verdict
+
+    @property
+    def rule(self) -> str:
+        """The rule that the verdict follows from, one of :data:`RULES`."""
+        return self.judgement.rule
 
     @property
     def reason(self) -> str:
@@ -86,25 +97,20 @@ class Claim(Finding):
         return {name: getattr(self, name) for name in shown}
 
 
-def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
-    """Decorate a function that checks a statement of the paper, so that it returns a claim.
+def claim_of(where: str) -> Callable[[Callable[P, Claim]], Callable[P, Claim]]:
+    """Decorate a function that checks a statement of the paper, to add the statement to its claim.
 
     ``where`` is the statement's place in the paper. The statement itself is the docstring of the
     function, and the claim's name is that of the function without ``check_``.
     """
 
-    def decorate(check: Callable[P, Finding]) -> Callable[P, Claim]:
+    def decorate(check: Callable[P, Claim]) -> Callable[P, Claim]:
+        name = check.__name__.removeprefix("check_")
         says = " ".join((check.__doc__ or "").split())
 
         @wraps(check)
         def check_claim(*args: P.args, **options: P.kwargs) -> Claim:
-            finding = check(*args, **options)
-            return Claim(
-                **finding.__dict__,
-                name=check.__name__.removeprefix("check_"),
-                where=where,
-                says=says,
-            )
+            return replace(check(*args, **options), name=name, where=where, says=says)
 
         return check_claim
 
@@ -119,7 +125,7 @@ def agrees(
     def decorate(check: CheckOfCase[Iterable[float]]) -> Check:
         @claim_of(where)
         @wraps(check)
-        def try_cases(seed: int) -> Finding:
+        def try_cases(seed: int) -> Claim:
             drawn = generate_cases(seed, cases, max_jobs)
             deviations = [deviation for case, rng in drawn for deviation in check(case, rng)]
             return summarise_deviations(deviations, tolerance, what)
@@ -137,7 +143,7 @@ def holds_always(
     def decorate(check: CheckOfCase[bool | None]) -> Check:
         @claim_of(where)
         @wraps(check)
-        def try_cases(seed: int) -> Finding:
+        def try_cases(seed: int) -> Claim:
             found = [check(case, rng) for case, rng in generate_cases(seed, cases, max_jobs)]
             clear = [holds for holds in found if holds is not None]
             return summarise_exceptions(clear.count(False), len(clear), what)
@@ -157,23 +163,21 @@ def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float
     return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
-def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
-    """Return the finding about quantities that must be equal. Without cases, it is DIFFERS."""
+def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Claim:
+    """Return the claim about quantities that must be equal. Without cases, it is DIFFERS."""
     largest = max(deviations, default=float("nan"))
-    return Finding(
+    return Claim(
         computed=f"{what}: {len(deviations):,} cases, deviations {format_deviation(largest)}",
-        verdict=judge_exact(largest, tolerance),
-        rule="exact",
+        judgement=judge_exact(largest, tolerance),
         values={"deviation": largest, "tolerance": tolerance, "compared": len(deviations)},
     )
 
 
-def summarise_exceptions(exceptions: int, cases: int, what: str) -> Finding:
-    """Return the finding about a statement on all cases. Without cases, it is DIFFERS."""
-    return Finding(
+def summarise_exceptions(exceptions: int, cases: int, what: str) -> Claim:
+    """Return the claim about a statement on all cases. Without cases, it is DIFFERS."""
+    return Claim(
         computed=f"{what}: {exceptions} exceptions in {cases:,} cases",
-        verdict=judge_always(exceptions, cases) if cases else Verdict.DIFFERS,
-        rule="always",
+        judgement=judge_always(exceptions, cases),
         values={"exceptions": exceptions, "cases": cases},
     )
 
@@ -187,55 +191,56 @@ def count_verdicts(claims: Sequence[Claim]) -> str:
     )
 
 
-def judge_exact(deviation: float, tolerance: float) -> Verdict:
+def judge_exact(deviation: float, tolerance: float) -> Judgement:
     """Judge a deviation between quantities that must be equal (NaN differs)."""
-    return _judge(deviation, tolerance, max(tolerance, 0.01))
+    return _judge("exact", deviation, tolerance, max(tolerance, 0.01))
 
 
-def judge_always(exceptions: int, cases: int) -> Verdict:
-    """Judge the number of exceptions to a statement about all cases."""
-    return _judge(exceptions / cases, 0.0, 0.01)
+def judge_always(exceptions: int, cases: int) -> Judgement:
+    """Judge the number of exceptions to a statement about all cases (without cases, it differs)."""
+    return _judge("always", exceptions / cases if cases else inf, 0.0, 0.01)
 
 
-def judge_printed(ours: float, theirs: float, digits: int) -> Verdict:
+def judge_printed(ours: float, theirs: float, digits: int) -> Judgement:
     """Judge a number that is printed with some digits after the point."""
-    return _judge(abs(ours - theirs), 0.5 * 10.0**-digits, 0.1 * abs(theirs))
+    return _judge("printed", abs(ours - theirs), 0.5 * 10.0**-digits, 0.1 * abs(theirs))
 
 
-def judge_about(ours: float, theirs: float) -> Verdict:
+def judge_about(ours: float, theirs: float) -> Judgement:
     """Judge an approximate number."""
-    return _judge(abs(ours / theirs - 1), 0.1, 0.25)
+    return _judge("about", abs(ours / theirs - 1), 0.1, 0.25)
 
 
-def judge_excess(ours: float, theirs: float) -> Verdict:
+def judge_excess(ours: float, theirs: float) -> Judgement:
     """Judge by how much a ratio exceeds 1."""
-    return _judge(abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5)
+    return _judge("excess", abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5)
 
 
-def judge_magnitude(ours: float, theirs: float) -> Verdict:
+def judge_magnitude(ours: float, theirs: float) -> Judgement:
     """Judge an order of magnitude."""
-    return _judge(abs(log10(ours / theirs)), 0.5, 0.75)
+    return _judge("magnitude", abs(log10(ours / theirs)), 0.5, 0.75)
 
 
-def judge_close(ratio: float) -> Verdict:
+def judge_close(ratio: float) -> Judgement:
     """Judge a ratio to the optimum that is said to be close to 1."""
-    return _judge(ratio - 1, 0.05, 0.10)
+    return _judge("close", ratio - 1, 0.05, 0.10)
 
 
-def judge_at_least(ours: float, theirs: float) -> Verdict:
+def judge_at_least(ours: float, theirs: float) -> Judgement:
     """Judge a lower bound."""
-    return _judge(-ours, -theirs, -0.9 * theirs)
+    return _judge("at least", -ours, -theirs, -0.9 * theirs)
 
 
-def judge_which(strictly: bool, weakly: bool) -> Verdict:
+def judge_which(strictly: bool, weakly: bool) -> Judgement:
     """Judge a statement that is true as it stands, or in a weaker sense."""
-    return Verdict.HOLDS if strictly else Verdict.ROUGHLY if weakly else Verdict.DIFFERS
+    return _judge("which", 0 if strictly else 1 if weakly else 2, 0, 1)
 
 
-def _judge(badness: float, holds: float, roughly: float) -> Verdict:
+def _judge(rule: str, badness: float, holds: float, roughly: float) -> Judgement:
+    """Judge by the limits up to which a statement holds, and holds roughly."""
     if badness <= holds:
-        return Verdict.HOLDS
-    return Verdict.ROUGHLY if badness <= roughly else Verdict.DIFFERS
+        return Judgement(rule, Verdict.HOLDS)
+    return Judgement(rule, Verdict.ROUGHLY if badness <= roughly else Verdict.DIFFERS)
 
 
 def format_deviation(deviation: float) -> str:

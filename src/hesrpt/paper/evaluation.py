@@ -14,7 +14,6 @@ from hesrpt.arrays import FloatArray
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims import (
     Claim,
-    Finding,
     claim_of,
     judge_about,
     judge_at_least,
@@ -84,7 +83,6 @@ class FlowTimeTable:
 
     times: Mapping[float, Mapping[str, FloatArray]]  # of each set, by p and policy
     alphas: Mapping[float, FloatArray]  # KNEE's best α for each set, by p
-    has_paper_size: bool = True
 
     def select_first(self, sets: int) -> FlowTimeTable:
         """Return the table of the first ``sets`` sets."""
@@ -94,7 +92,6 @@ class FlowTimeTable:
                 for p, by_policy in self.times.items()
             },
             alphas={p: alphas[:sets] for p, alphas in self.alphas.items()},
-            has_paper_size=self.has_paper_size,
         )
 
     def median(self, p: float, policy: str) -> float:
@@ -231,13 +228,12 @@ _SIMILAR = 0.1
 _ROUNDING = 1e-9
 
 
-def _check_excess(table: FlowTimeTable, policy: str, p: float, theirs: float) -> Finding:
+def _check_excess(table: FlowTimeTable, policy: str, p: float, theirs: float) -> Claim:
     """Compare a policy's excess over heSRPT with the paper's percentage."""
     ours = table.ratio(p, policy)
-    return Finding(
+    return Claim(
         computed=f"{ours - 1:.1%} above the optimum; the paper says {theirs - 1:.0%}",
-        verdict=judge_excess(ours, theirs),
-        rule="excess",
+        judgement=judge_excess(ours, theirs),
         values={"ours": ours, "theirs": theirs},
     )
 
@@ -254,7 +250,7 @@ def _get_worst_ratios(table: FlowTimeTable) -> dict[str, float]:
 
 
 @claim_of("Section 4.2")
-def check_best_everywhere(table: FlowTimeTable) -> Finding:
+def check_best_everywhere(table: FlowTimeTable) -> Claim:
     """heSRPT is better than every competitor in every case."""
     ratios = [table.ratio(p, policy) for p in table.powers for policy in table.competitors]
     exceptions = sum(ratio < 1 - _ROUNDING for ratio in ratios)
@@ -264,51 +260,47 @@ def check_best_everywhere(table: FlowTimeTable) -> Finding:
 
 
 @claim_of("Section 4.2")
-def check_equi_at_low_p(table: FlowTimeTable) -> Finding:
+def check_equi_at_low_p(table: FlowTimeTable) -> Claim:
     """EQUI is very close to heSRPT if p is low."""
     ratios = {p: table.ratio(p, "equi") for p in table.powers if p < 0.5}
-    return Finding(
+    return Claim(
         computed=", ".join(
             f"{ratio:.4f} times the optimum at p = {p:g}" for p, ratio in ratios.items()
         ),
-        verdict=judge_close(max(ratios.values())),
-        rule="close",
+        judgement=judge_close(max(ratios.values())),
         values=_name_powers(ratios),
     )
 
 
 @claim_of("Section 4.2")
-def check_equi_at_099(table: FlowTimeTable) -> Finding:
+def check_equi_at_099(table: FlowTimeTable) -> Claim:
     """EQUI is almost a factor of 2 worse than the optimum at p = 0.99."""
     ours = table.ratio(0.99, "equi")
-    return Finding(
+    return Claim(
         computed=f"{ours:.3f} times the optimum",
-        verdict=judge_about(ours, 2.0),
-        rule="about",
+        judgement=judge_about(ours, 2.0),
         values={"ours": ours, "theirs": 2.0},
     )
 
 
 @claim_of("Section 4.2")
-def check_srpt_at_099(table: FlowTimeTable) -> Finding:
+def check_srpt_at_099(table: FlowTimeTable) -> Claim:
     """SRPT is nearly optimal at p = 0.99."""
     ratio = table.ratio(0.99, "srpt")
-    return Finding(
+    return Claim(
         computed=f"{ratio:.3f} times the optimum",
-        verdict=judge_close(ratio),
-        rule="close",
+        judgement=judge_close(ratio),
         values={"ours": ratio},
     )
 
 
 @claim_of("Section 4.2")
-def check_srpt_at_005(table: FlowTimeTable) -> Finding:
+def check_srpt_at_005(table: FlowTimeTable) -> Claim:
     """SRPT is an order of magnitude worse than heSRPT at p = 0.05."""
     ours = table.ratio(0.05, "srpt")
-    return Finding(
+    return Claim(
         computed=f"{ours:.1f} times the optimum; an order of magnitude is 10",
-        verdict=judge_magnitude(ours, 10.0),
-        rule="magnitude",
+        judgement=judge_magnitude(ours, 10.0),
         values={"ours": ours, "theirs": 10.0},
         possible_reason="the paper may use the words loosely. At p = 0.05 a job is hardly faster "
         "on all servers than on a few, and all other jobs wait for it; at p = 0.5, SRPT takes "
@@ -317,96 +309,91 @@ def check_srpt_at_005(table: FlowTimeTable) -> Finding:
 
 
 @claim_of("Section 4.2")
-def check_hell_like_srpt(table: FlowTimeTable) -> Finding:
+def check_hell_like_srpt(table: FlowTimeTable) -> Claim:
     """HELL performs similarly to SRPT in most cases."""
     ratios = {p: table.ratio(p, "hell") / table.ratio(p, "srpt") for p in table.powers}
     alike = sum(abs(ratio - 1) <= _SIMILAR for ratio in ratios.values())
-    return Finding(
+    return Claim(
         computed=f"within 10% of SRPT at {alike} of {len(ratios)} values of p (holds if at more "
         "than half of them, roughly if at any of them)",
-        verdict=judge_which(alike > len(ratios) / 2, alike > 0),
-        rule="which",
+        judgement=judge_which(alike > len(ratios) / 2, alike > 0),
         values={"alike": alike} | _name_powers(ratios),
     )
 
 
 @claim_of("Section 4.2")
-def check_hell_at_005(table: FlowTimeTable) -> Finding:
+def check_hell_at_005(table: FlowTimeTable) -> Claim:
     """HELL is only 50% worse than the optimum at p = 0.05."""
     return _check_excess(table, "hell", 0.05, 1.5)
 
 
 @claim_of("Section 4.2")
-def check_knee_best(table: FlowTimeTable) -> Finding:
+def check_knee_best(table: FlowTimeTable) -> Claim:
     """KNEE is by far the best of the competitors."""
     worst = _get_worst_ratios(table)
     wins = sum(
         table.ratio(p, "knee") <= min(table.ratio(p, other) for other in table.competitors)
         for p in table.powers
     )
-    return Finding(
+    return Claim(
         computed=f"KNEE is the best competitor at {wins} of {len(table.powers)} values of p. The "
         "highest ratio of each over all p: "
         + ", ".join(f"{get_title(policy)} {ratio:.3g}" for policy, ratio in worst.items())
         + " (holds if KNEE is the best at every p, roughly if its highest ratio is the lowest)",
-        verdict=judge_which(wins == len(table.powers), min(worst.values()) == worst["knee"]),
-        rule="which",
+        judgement=judge_which(wins == len(table.powers), min(worst.values()) == worst["knee"]),
         values={"wins": wins} | worst,
         possible_reason="the paper may mean the worst case over all p; at low p EQUI is better",
     )
 
 
 @claim_of("Section 4.2")
-def check_knee_at_03(table: FlowTimeTable) -> Finding:
+def check_knee_at_03(table: FlowTimeTable) -> Claim:
     """KNEE is roughly 30% worse than heSRPT at p = 0.3."""
     return _check_excess(table, "knee", 0.3, 1.3)
 
 
 @claim_of("Section 4.2")
-def check_knee_worst_case(table: FlowTimeTable) -> Finding:
+def check_knee_worst_case(table: FlowTimeTable) -> Claim:
     """KNEE's worst case is p = 0.3."""
     ratios = {p: table.ratio(p, "knee") for p in table.powers}
     worst = max(ratios, key=lambda p: ratios[p])
     at_worst, at_03 = (table.ratios_by_set(p, "knee") for p in (worst, 0.3))
     worse = int(np.sum(at_worst > at_03))
-    return Finding(
+    return Claim(
         computed=f"{ratios[worst]:.3f} times the optimum at p = {worst:g}, {ratios[0.3]:.3f} at "
         f"p = 0.3; p = {worst:g} is worse in {worse} of {len(at_worst)} sets (holds if the worst "
         "case is p = 0.3)",
-        verdict=judge_which(worst == 0.3, False),
-        rule="which",
+        judgement=judge_which(worst == 0.3, False),
         values=_name_powers(ratios),
         possible_reason="the paper's search for α may be coarser, or its KNEE differs in details",
     )
 
 
 @claim_of("Abstract")
-def check_at_least_thirty_percent(table: FlowTimeTable) -> Finding:
+def check_at_least_thirty_percent(table: FlowTimeTable) -> Claim:
     """heSRPT beats its competitors by at least 30%, and often by much more."""
     ratios = [table.ratio(p, policy) for p in table.powers for policy in table.competitors]
     enough = sum(ratio >= 1.3 for ratio in ratios)
     much_more = sum(ratio >= 2 for ratio in ratios)
     each = all(worst >= 1.3 for worst in _get_worst_ratios(table).values())
-    return Finding(
+    return Claim(
         computed=f"by at least 30% in {enough} of {len(ratios)} cases, and by at least 100% in "
         f"{much_more} (holds if by 30% in all cases, roughly if each competitor has such a case)",
-        verdict=judge_which(enough == len(ratios), each and much_more > 0),
-        rule="which",
+        judgement=judge_which(enough == len(ratios), each and much_more > 0),
         values={"enough": enough, "much_more": much_more, "cases": len(ratios)},
         possible_reason="the caption of Figure 4 is more precise: in at least one case",
     )
 
 
 @claim_of("Figure 4")
-def check_thirty_percent_once(table: FlowTimeTable) -> Finding:
+def check_thirty_percent_once(table: FlowTimeTable) -> Claim:
     """heSRPT beats every competitor by at least 30% in at least one case."""
     worst = _get_worst_ratios(table)
     policy = min(worst, key=lambda policy: worst[policy])
-    return Finding(
+    return Claim(
         computed=f"the competitor with the mildest worst case is {get_title(policy)}, "
         f"which is then {worst[policy] - 1:.1%} above heSRPT",
-        verdict=judge_at_least(worst[policy] - 1, 0.3),
-        rule="at least",
+        judgement=judge_at_least(worst[policy] - 1, 0.3),
         values={"ours": worst[policy] - 1, "theirs": 0.3},
     )
 
@@ -414,13 +401,11 @@ def check_thirty_percent_once(table: FlowTimeTable) -> Finding:
 _CHECKS = list_checks(globals())
 
 
-def judge_comparison(table: FlowTimeTable) -> list[Claim]:
+def judge_comparison(table: FlowTimeTable, *, has_paper_size: bool = True) -> list[Claim]:
     """Return the claims about Fig. 4, in the order of the paper, with reasons for differences."""
-
-    def find_reason(claim: Claim) -> str:
-        if not table.has_paper_size:
-            return "this run does not have the paper's numbers of jobs and servers"
-        return claim.possible_reason or "our sets of jobs are not the paper's"
-
     claims = [check(table) for check in _CHECKS]
-    return [replace(claim, possible_reason=find_reason(claim)) for claim in claims]
+    if not has_paper_size:
+        reason = "this run does not have the paper's numbers of jobs and servers"
+        return [replace(claim, possible_reason=reason) for claim in claims]
+    usual = "our sets of jobs are not the paper's"
+    return [replace(claim, possible_reason=claim.possible_reason or usual) for claim in claims]

@@ -15,7 +15,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import FitWarning, OverloadWarning
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.claims import Finding, claim_of, judge_which
+from hesrpt.paper.claims import Claim, claim_of, judge_which
 from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import COMPARED_POLICIES, SHAPE, Exhibit, Row, Settings
 from hesrpt.paper.speedup_curves import FittedCurve
@@ -290,18 +290,17 @@ def compare_with_best(
 
 
 @claim_of("Section 4.3")
-def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Finding:
+def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Claim:
     """heSRPT might be a good heuristic for jobs that arrive over time."""
     worst = max(sorted(ratios), key=lambda key: ratios[key])
     good = sum(ratio <= 1.05 for ratio in ratios.values())
     times = f"{ratios[worst]:.2f} times that" if isfinite(ratios[worst]) else "infinite (overload)"
-    return Finding(
+    return Claim(
         computed="its mean flow time is at most 5% above that of the best other policy in "
         f"{good} of {len(ratios)} combinations of p and load; at worst it is {times}, at "
         f"p = {worst[0]:g} and load {worst[1]:g} (holds if at most 5% above in all cases, "
         "roughly if in most)",
-        verdict=judge_which(good == len(ratios), good > len(ratios) / 2),
-        rule="which",
+        judgement=judge_which(good == len(ratios), good > len(ratios) / 2),
         values={
             f"p={p:g},load={load:g}": ratio
             for (p, load), ratio in ratios.items()

@@ -153,12 +153,11 @@ class _Program:
             decrease = -float(gradient @ step)
             if decrease < 1e-6:
                 break
-            length = 1.0
-            while (new := self._barrier(point + length * step, t)) > value - length * decrease / 4:
-                length /= 2
-                if length < 1e-12:
+            for length in 0.5 ** np.arange(40):
+                new = self._barrier(point + length * step, t)
+                if new <= value - length * decrease / 4:
                     break
-            if length < 1e-12:
+            else:
                 break  # as close as rounding errors allow
             point, value = point + length * step, new
         return point if decrease < _MAX_DECREASE else None

@@ -52,7 +52,17 @@ class Reproduction:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the figures as JSON values."""
-        return build_json(self.settings, self.exhibits, self.claims)
+        shown = ("name", "title", "sentence", "parameters", "table")
+        return {
+            "hesrpt": __version__,
+            "versions": get_versions(),
+            "settings": vars(self.settings) | {"curves": len(self.settings.curves)},
+            "rules": RULES,
+            "claims": [claim.as_json() for claim in self.claims],
+            "figures": [
+                {name: getattr(exhibit, name) for name in shown} for exhibit in self.exhibits
+            ],
+        }
 
 
 def _find(items: Sequence[Named], name: str, kind: str) -> Named:
@@ -123,18 +133,21 @@ def reproduce(
 
     directory = None if out is None else prepare_directory(out)
     results = run_tasks(tasks, cores=cores, on_done=lambda key: advance(key[0]))
-    exhibits = _create_exhibits(settings, fits, results)
-    claims = _create_claims(settings, fits, results)
+    reproduction = Reproduction(
+        settings=settings,
+        exhibits=_create_exhibits(settings, fits, results),
+        claims=_create_claims(settings, fits, results),
+    )
     if directory is not None:
         formats = ("png", "svg", "pdf") if pdf else ("png", "svg")
         saving = {
             page: partial(save_page, figure, directory / page, exhibit.description, formats)
-            for exhibit in exhibits
+            for exhibit in reproduction.exhibits
             for page, figure in exhibit.pages.items()
         }
         run_tasks(saving, cores=cores, on_done=lambda page: advance("figure"))
-        write_pages(directory, settings, exhibits, claims)
-    return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
+        write_pages(directory, reproduction)
+    return reproduction
 
 
 # The number of figures, not counting the pages of measured curves.
@@ -194,7 +207,7 @@ def _create_exhibits(
     settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
 ) -> list[Exhibit]:
     divisible, whole, few = (
-        _create_table(settings, system, results) for system in ("divisible", "whole", "few")
+        _create_table(system, results) for system in ("divisible", "whole", "few")
     )
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
     return [
@@ -214,13 +227,10 @@ def _create_exhibits(
     ]
 
 
-def _create_table(
-    settings: Settings, system: str, results: Mapping[_TaskKey, Any]
-) -> evaluation.FlowTimeTable:
+def _create_table(system: str, results: Mapping[_TaskKey, Any]) -> evaluation.FlowTimeTable:
     return evaluation.FlowTimeTable(
         times={p: results[system, p][0] for p in POWERS},
         alphas={p: results[system, p][1] for p in POWERS},
-        has_paper_size=settings.has_paper_size,
     )
 
 
@@ -234,12 +244,12 @@ def _create_claims(
     settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
 ) -> list[Claim]:
     """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
-    table = _create_table(settings, "divisible", results)
+    table = _create_table("divisible", results)
     return [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
         speedup_curves.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *evaluation.judge_comparison(table),
+        *evaluation.judge_comparison(table, has_paper_size=settings.has_paper_size),
         extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
     ]
 
@@ -298,40 +308,18 @@ def prepare_directory(out: str | Path) -> Path:
     return directory
 
 
-# The fields of an exhibit in claims.json: the other data are in files of their own.
-_FIELDS_SHOWN = ("name", "title", "sentence", "parameters", "table")
-
-
-def build_json(
-    settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
-) -> dict[str, Any]:
-    """Return everything but the figures as JSON values."""
-    return {
-        "hesrpt": __version__,
-        "versions": get_versions(),
-        "settings": vars(settings) | {"curves": len(settings.curves)},
-        "rules": RULES,
-        "claims": [claim.as_json() for claim in claims],
-        "figures": [
-            {name: getattr(exhibit, name) for name in _FIELDS_SHOWN} for exhibit in exhibits
-        ],
-    }
-
-
-def write_pages(
-    directory: Path, settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
-) -> None:
+def write_pages(directory: Path, reproduction: Reproduction) -> None:
     """Write the data, ``claims.json``, ``claims.md`` and ``index.md``."""
+    settings, exhibits = reproduction.settings, reproduction.exhibits
     for exhibit in exhibits:
         exhibit.save_data(directory)
         _remove_old_pages(directory, exhibit)
-    data = build_json(settings, exhibits, claims)
     provenance = (
         f"Computed by {get_versions()}. Unless stated otherwise, there are {settings.sets} sets of "
         f"M = {settings.jobs} jobs on N = {settings.servers:,} servers; sizes follow a Pareto "
         f"distribution of shape {SHAPE:g}, and the seeds of the sets start at {settings.seed}.\n"
     )
-    claims_table = _format_claims(claims)
+    claims_table = _format_claims(reproduction.claims)
     page = [
         _INTRODUCTION,
         provenance,
@@ -342,7 +330,7 @@ def write_pages(
         "## Claims\n",
         claims_table,
     ]
-    files.write_text(directory / "claims.json", json.dumps(data, indent=2) + "\n")
+    files.write_text(directory / "claims.json", json.dumps(reproduction.as_json(), indent=2) + "\n")
     files.write_text(
         directory / "claims.md", f"# Claims of the paper\n\n{provenance}\n{claims_table}"
     )

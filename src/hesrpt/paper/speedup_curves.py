@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 
 from hesrpt.errors import FitError, FitWarning
-from hesrpt.paper.claims import Finding, claim_of, judge_which
+from hesrpt.paper.claims import Claim, claim_of, judge_which
 from hesrpt.paper.exhibits import NOT_RANDOM, Exhibit, Row
 from hesrpt.plotting import paper_figures
 from hesrpt.readers import Curve
@@ -178,17 +178,16 @@ def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit
 
 
 @claim_of("Section 1, Figure 2")
-def check_power_laws_fit(fits: Sequence[FittedCurve]) -> Finding:
+def check_power_laws_fit(fits: Sequence[FittedCurve]) -> Claim:
     """A power law k^p fits a variety of measured speedups."""
     power = np.array([fit.r_squared[0] for fit in fits])
     good = int(np.sum(power >= 0.9))
     amdahl = sum(fit.better == "Amdahl" for fit in fits)
-    return Finding(
+    return Claim(
         computed=f"the fit has R² ≥ 0.9 for {good} of {len(fits)} measured curves and R² > 0 for "
         f"{int(np.sum(power > 0))}; Amdahl's law fits {amdahl} better (holds if R² ≥ 0.9 for 90% "
         "of the curves, roughly if for half of them)",
-        verdict=judge_which(good >= 0.9 * len(fits), good >= len(fits) / 2),
-        rule="which",
+        judgement=judge_which(good >= 0.9 * len(fits), good >= len(fits) / 2),
         values={"good": good, "curves": len(fits)},
         possible_reason="many measured curves flatten, or fall past a peak; no power law does",
     )

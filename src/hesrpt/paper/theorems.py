@@ -16,7 +16,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims import (
-    Finding,
+    Claim,
     agrees,
     claim_of,
     format_deviation,
@@ -60,7 +60,7 @@ def check_equal_completion(case: Case, rng: np.random.Generator) -> Iterator[flo
 
 
 @claim_of("Section 2")
-def check_only_equaliser(seed: int) -> Finding:
+def check_only_equaliser(seed: int) -> Claim:
     """Only one policy ends all jobs at the same time, so it minimises the makespan."""
 
     def use_half(state: State) -> FloatArray:
@@ -77,14 +77,13 @@ def check_only_equaliser(seed: int) -> Finding:
     example = Workload([9, 4, 1], PowerLaw(0.5))
     half, full = (simulate(example, 10, policy).makespan for policy in (use_half, HeLrpt()))
     is_equal = max(spreads) < _FORMULAS
-    return Finding(
+    return Claim(
         computed="if half of the servers are idle and the others are shared in the same "
         f"proportions, jobs {'also' if is_equal else 'do not'} end at the same time: jobs of sizes "
         f"9, 4, 1 on 10 servers, p = 0.5, at {half:.4f} instead of {full:.4f}. Of {_MANY:,} random "
         f"constant shares of all servers, {others} end all jobs at the same time (holds if no "
         "other policy does, roughly if no other constant shares of all servers do)",
-        verdict=judge_which(not is_equal and others == 0, others == 0),
-        rule="which",
+        judgement=judge_which(not is_equal and others == 0, others == 0),
         values={"half": half, "full": full, "others": others},
         possible_reason="the paper may mean constant shares of all servers",
     )
@@ -107,7 +106,7 @@ def check_makespan_allocation(case: Case, rng: np.random.Generator) -> Iterator[
 
 
 @claim_of("Theorem 2")
-def check_makespan_formula(seed: int) -> Finding:
+def check_makespan_formula(seed: int) -> Claim:
     """The least makespan is the 1/p-norm of the sizes."""
     sizes, servers, p = np.array([9.0, 4.0, 1.0]), 10.0, 0.5
     best = optimise(sizes, PowerLaw(p), servers, makespan=True).cost
@@ -117,13 +116,12 @@ def check_makespan_formula(seed: int) -> Finding:
         run = simulate(case.workload, case.servers, "helrpt")
         with_speed = np.sum(case.sizes ** (1 / case.p)) ** case.p / case.servers**case.p
         worst = max(worst, get_deviation(run.makespan, float(with_speed)))
-    return Finding(
+    return Claim(
         computed=f"sizes 9, 4, 1 on 10 servers, p = 0.5: the least makespan is {best:.4f}, and the "
         f"norm is {norm:.4f}. Divided by the speed N^p of the system, the norm is "
         f"{norm / servers**p:.4f}; over {_FEW} random cases, deviations from that are "
         f"{format_deviation(worst)}",
-        verdict=judge_exact(abs(best / norm - 1), _FORMULAS),
-        rule="exact",
+        judgement=judge_exact(abs(best / norm - 1), _FORMULAS),
         values={"ours": best, "theirs": norm, "deviation_with_speed": worst},
         possible_reason="the theorem omits the speed N^p of the system; as printed, it holds for "
         "N = 1",
@@ -365,7 +363,7 @@ def check_second_order(case: Case, rng: np.random.Generator) -> bool:
 
 
 @claim_of("Theorem 5")
-def check_shortest_first(seed: int) -> Finding:
+def check_shortest_first(seed: int) -> Claim:
     """The optimal policy completes jobs in order of size, the shortest first."""
     exceptions = orders = 0
     for case, _ in generate_cases(seed, _FEW, 5):

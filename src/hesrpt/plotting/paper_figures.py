@@ -22,7 +22,6 @@ from hesrpt.plotting.style import (
     PANEL_WIDTH,
     REFERENCE_COLOUR,
     Figure,
-    Style,
     add_legend_below,
     align_crowded_labels,
     create_panel,
@@ -114,13 +113,12 @@ def draw_ratio_panels(tables: Mapping[str, FlowTimeTable]) -> Figure:
 
 def _draw_ratios(axes: Axes, table: FlowTimeTable) -> None:
     for policy in table.policies:
-        style = get_style(policy)
-        for p in table.powers:
-            by_set = table.ratios_by_set(p, policy)
-            ratio = table.ratio(p, policy)
-            _draw_dot(axes, (p, ratio), (float(by_set.min()), float(by_set.max())), style)
-        ratios = [table.ratio(p, policy) for p in table.powers]
-        axes.plot(table.powers, ratios, **style.line_options)
+        by_set = {p: table.ratios_by_set(p, policy) for p in table.powers}
+        points = [
+            (p, table.ratio(p, policy), float(ratios.min()), float(ratios.max()))
+            for p, ratios in by_set.items()
+        ]
+        _draw_line(axes, points, get_style(policy).line_options)
     use_power_axis(axes, table.powers)
     use_log_scale(axes)
 
@@ -151,13 +149,12 @@ def _draw_by_load(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
     panels = figure.subplots(1, len(powers), squeeze=False)[0]
     for axes, p in zip(panels, powers, strict=True):
         for policy in dict.fromkeys(row["policy"] for row in rows):
-            style = get_style(policy)
-            line = [row for row in rows if row["p"] == p and row["policy"] == policy]
-            for row in line:
-                spread = row["lowest_of_streams"], row["highest_of_streams"]
-                _draw_dot(axes, (row["load"], row[column]), spread, style)
-            loads = [row["load"] for row in line]
-            axes.plot(loads, [row[column] for row in line], **style.line_options)
+            points = [
+                (row["load"], row[column], row["lowest_of_streams"], row["highest_of_streams"])
+                for row in rows
+                if row["p"] == p and row["policy"] == policy
+            ]
+            _draw_line(axes, points, get_style(policy).line_options)
         use_log_scale(axes)
         axes.set_xlim(0, 1)
         axes.set_title(f"p = {p:g}")
@@ -175,15 +172,14 @@ def draw_losses_under_amdahl(
 ) -> Figure:
     """Draw mean flow times relative to the optimum over the fraction f of Amdahl's law."""
     figure, axes = create_panel(PANEL_WIDTH + 1, 3.4)
+    columns = ("ratio_to_optimum", "lowest_of_sets", "highest_of_sets")
     for policy, title in titles.items():
-        style = get_style(policy)
-        line = [row for row in rows if row["policy"] == policy]
-        serial = [1 - row["parallel_fraction"] for row in line]
-        for at, row in zip(serial, line, strict=True):
-            spread = row["lowest_of_sets"], row["highest_of_sets"]
-            _draw_dot(axes, (at, row["ratio_to_optimum"]), spread, style)
-        ratios = [row["ratio_to_optimum"] for row in line]
-        axes.plot(serial, ratios, **style.line_options | {"label": title})
+        points = [
+            (1 - row["parallel_fraction"], *(row[name] for name in columns))
+            for row in rows
+            if row["policy"] == policy
+        ]
+        _draw_line(axes, points, get_style(policy).line_options | {"label": title})
     axes.axhline(1.0, color=REFERENCE_COLOUR, linewidth=0.8)
     use_log_scale(axes, "x")
     use_log_scale(axes)
@@ -246,12 +242,12 @@ def draw_loss_distribution(rows: Sequence[Mapping[str, Any]], titles: Mapping[st
     return figure
 
 
-def _draw_dot(
-    axes: Axes, point: tuple[float, float], spread: tuple[float, float], style: Style
-) -> None:
-    """Draw a dot with a vertical line from the lowest to the highest value."""
-    axes.plot(*point, style.marker, color=style.colour)
-    axes.vlines(point[0], *spread, color=style.colour, linewidth=1.2)
+def _draw_line(axes: Axes, points: Sequence[tuple[float, ...]], options: dict[str, Any]) -> None:
+    """Draw a line through dots, each of which has an x, a y, and the lowest and the highest y."""
+    for x, y, low, high in points:
+        axes.plot(x, y, options["marker"], color=options["color"])
+        axes.vlines(x, low, high, color=options["color"], linewidth=1.2)
+    axes.plot([point[0] for point in points], [point[1] for point in points], **options)
 
 
 # --- speedup curves ---------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from hesrpt.plotting.style import (
     use_log_scale,
     with_house_style,
 )
-from hesrpt.simulator import Simulation
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import DAY, HOUR, choose_time_unit, format_duration
 
@@ -134,11 +133,11 @@ def plot_jobs(axes: Axes, study: Study) -> None:
 
 def plot_servers(axes: Axes, study: Study, policy: str) -> None:
     """Plot the number of servers in use over time, under one policy."""
-    times, used = _average_servers(study.runs[policy])
-    style = get_style(policy)
-    axes.fill_between(
-        place_in_time(study, times), used, step="mid", color=style.colour, linewidth=0
-    )
+    run, style = study.runs[policy], get_style(policy)
+    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
+    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
+    used = np.diff(run.timeline.server_seconds_until(borders)) / np.diff(borders)
+    axes.fill_between(middles, used, step="mid", color=style.colour, linewidth=0)
     axes.set_title(style.title, loc="left")
     axes.set_ylabel("servers in use")
     axes.set_ylim(0, study.servers)
@@ -183,7 +182,10 @@ def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
     axes.grid(visible=False)
     times = axes.twinx()
     unit = choose_time_unit(max(run.mean_flow_time for run in study.runs.values()))
-    for policy in _select_for_rhythm(study):
+    # More lines than the rigid policy and the best one would hide the bars.
+    for policy in ("easy", study.headline_policy):
+        if policy not in study.runs:
+            continue
         total = np.bincount(slot, weights=study.runs[policy].flow_times, minlength=slots)
         means = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
         options = get_style(policy).line_options | {"linestyle": _DASHES.get(policy, "-")}
@@ -240,11 +242,6 @@ def _choose_line(policy: str, place: int, points: int = _POINTS) -> dict[str, An
     return options | {"linestyle": _DASHES.get(policy, style.line)}
 
 
-def _select_for_rhythm(study: Study) -> list[str]:
-    """Return the rigid policy and the best one: more lines would hide the bars."""
-    return [policy for policy in ("easy", study.headline_policy) if policy in study.runs]
-
-
 def _seconds_into_week(study: Study) -> float:
     """Return how many seconds before the start of the trace its week began, if that is known."""
     start = study.trace.start_date
@@ -259,13 +256,6 @@ def _sum_elapsed(events: FloatArray, times: FloatArray) -> FloatArray:
     events = np.sort(events)
     number = np.searchsorted(events, times, side="right")
     return number * times - np.concatenate(([0.0], np.cumsum(events)))[number]
-
-
-def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
-    """Return the middles of equal intervals, and the mean number of servers in use in each."""
-    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
-    at_borders = run.timeline.server_seconds_until(borders)
-    return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)
 
 
 # --- one thing varied: where adaptive pays off, and how many must change ----------------------

@@ -92,14 +92,13 @@ def get_number(value: Any) -> float:
 
 def add_jobs(
     builder: TraceBuilder,
-    list_name: str,
     jobs: Any,
     describe: Callable[[Mapping[str, Any]], JsonJob],
     find_unfinished: Callable[[Cells], list[bool]] | None = None,
 ) -> JobParser:
     """Add the jobs in a list; ``describe`` returns the values of one."""
     if not isinstance(jobs, list):
-        raise InputError(f"{builder.source}: {list_name} must be a list, got {shorten(jobs)}")
+        raise InputError(f"{builder.source}: jobs must be a list, got {shorten(jobs)}")
     for name in builder.kept:
         if not any(isinstance(job, dict) and name in job for job in jobs):
             keys = ", ".join(get_first_job(jobs))
@@ -108,7 +107,7 @@ def add_jobs(
             )
     texts = []
     for number, job in enumerate(jobs):
-        place = f"{list_name}[{number}]"
+        place = f"jobs[{number}]"
         if not isinstance(job, dict):
             texts.append(JobText(place, [write_text(job)], is_readable=False))
             continue
@@ -143,7 +142,7 @@ def read_philly(document: Any, builder: TraceBuilder) -> Trace:
     A job runs again after a failure or a preemption. Its run time is that of all its attempts, its
     start that of the first, and its servers are the GPUs of its widest attempt.
     """
-    return add_jobs(builder, "jobs", document, _describe_job, _find_unfinished).build(builder)
+    return add_jobs(builder, document, _describe_job, _find_unfinished).build(builder)
 
 
 def _describe_job(job: Mapping[str, Any]) -> JsonJob:

@@ -85,9 +85,7 @@ def guess_columns(
     states = [number for number, cells in free.items() if all(map(is_state, cells))]
     if len(states) == 1:
         found["state"] = states[0]
-    guesses = {ours: str(number) for ours, number in (found | {"name": 1}).items()}
-    known = {ours: number for ours, number in guesses.items() if ours not in columns}
-    known |= columns
+    known = {ours: str(number) for ours, number in (found | {"name": 1}).items()} | dict(columns)
     missing = [ours for ours in ("submit", "servers") if ours not in known]
     if "runtime" not in known and not {"start", "end"} <= set(known):
         missing.append("runtime")
@@ -184,7 +182,8 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
         )
     if _is_job(line):
         width = line.rstrip("|").count("|") + 1
-        sample = [row for row in map(_split, lines[blank_lines:]) if _is_whole_job(row, width)]
+        cells = [line.split("|") for line in lines[blank_lines:]]
+        sample = [row for row in cells if _is_whole_job(row, width)]
         place = f"{builder.source}:{first_line + blank_lines}"
         if not sample:
             raise InputError(f"{place}: has no header and no job, only steps of jobs")
@@ -195,23 +194,15 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
     return read_table(chain([Block(first_line, lines)], blocks), builder, _SACCT)
 
 
-def _split(line: str) -> list[str]:
-    return line.split("|")
-
-
 def _is_job(line: str) -> bool:
     """Return whether a line is a row rather than a header: it starts with an id."""
-    cells = _split(line)
+    cells = line.split("|")
     return len(cells) > 2 and parse_id(cells[0]) is not None
 
 
 def _is_whole_job(cells: Sequence[str], width: int) -> bool:
     meaning = parse_id(cells[0])
     return meaning is not None and not meaning.is_step and len(cells) >= width
-
-
-def _choose_csv_options(header: str) -> Mapping[str, Any]:
-    return {"delimiter": "|", "quoting": csv.QUOTE_NONE}  # sacct does not escape quotes
 
 
 def _find_unfinished(cells: Cells) -> list[bool]:
@@ -225,9 +216,10 @@ def _find_unfinished(cells: Cells) -> list[bool]:
 _SACCT = Dialect(
     known_names=_KNOWN_NAMES,
     ranked=tuple(_KNOWN_NAMES),
-    csv_options=_choose_csv_options,
+    separators="|",
+    csv_options={"quoting": csv.QUOTE_NONE},  # sacct does not escape quotes
     units={"timelimitraw": 60.0},
-    parse_id=parse_id,
+    has_slurm_ids=True,
     find_unfinished=_find_unfinished,
 )
 
@@ -241,7 +233,7 @@ def is_sacct_json(document: Any) -> bool:
 
 def read_sacct_json(document: Any, builder: TraceBuilder) -> Trace:
     """Read the output of ``sacct --json``."""
-    add_jobs(builder, "jobs", document["jobs"], _describe_job, _find_unfinished)
+    add_jobs(builder, document["jobs"], _describe_job, _find_unfinished)
     return builder.build(epoch=0.0, is_zoned=True)  # times are in seconds since 1970
 
 

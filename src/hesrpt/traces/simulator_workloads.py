@@ -30,25 +30,20 @@ from hesrpt.traces.trace import Trace
 from hesrpt.units import format_count
 
 
-def _read_workload(
+def _add_workload(
     builder: TraceBuilder,
     jobs: Any,
+    submit: str,
     get_servers: Callable[[Mapping[str, Any]], Any],
     compute_runtime: Callable[[Mapping[str, Any]], float],
-    names: Mapping[str, str],
-    machine_servers: int | None,
-    expected: str,
-    describe_run_times: Callable[[], list[str]] = list,
-) -> Trace:
-    """Read the jobs of a workload, whose times are seconds.
+) -> None:
+    """Add the jobs of a workload, whose times are seconds.
 
-    ``compute_runtime`` returns NaN if the run time of a job is unknown, because it depends on the
-    simulated machine. Then the walltime stands for it, and the trace has a note. ``names`` are the
-    simulator's names of the name and the submission time, and ``expected`` says what a job without
-    a run time needs. ``describe_run_times`` returns notes when all jobs have been read.
+    ``submit`` is the simulator's name of the submission time. ``compute_runtime`` returns NaN if
+    the run time of a job is unknown, because it depends on the simulated machine. Then the walltime
+    stands for it, and the trace has a note.
     """
     unknown = 0
-    builder.expected["runtime"] = expected
 
     def describe(job: Mapping[str, Any]) -> JsonJob:
         nonlocal unknown
@@ -61,21 +56,19 @@ def _read_workload(
         elif has_walltime:
             runtime = min(runtime, walltime)  # simulators kill jobs at their walltimes
         return JsonJob(
-            name=job.get(names["name"]),
-            submit=job.get(names["submit"]),
+            name=job.get("id"),
+            submit=job.get(submit),
             servers=get_servers(job),
             runtime=None if math.isnan(runtime) else runtime,
             estimate=walltime if has_walltime else None,
         )
 
-    add_jobs(builder, "jobs", jobs, describe)
+    add_jobs(builder, jobs, describe)
     if unknown:
         builder.notes.append(
             f"the walltime stands for the run time of {format_count(unknown, 'job')}, which the "
             "workload does not say: how long a job computes depends on the simulated machine"
         )
-    builder.notes += describe_run_times()
-    return builder.build(machine_servers=machine_servers)
 
 
 # --- Batsim ----------------------------------------------------------------------------------
@@ -96,17 +89,17 @@ def is_batsim(document: Any) -> bool:
 def read_batsim(document: Any, builder: TraceBuilder) -> Trace:
     """Read a workload of Batsim."""
     delays = _Delays(document.get("profiles"))
-    machine = document.get("nb_res")
-    is_size = isinstance(machine, int) and not isinstance(machine, bool) and machine >= 1
-    return _read_workload(
+    builder.expected["runtime"] = "a walltime, or a profile that is a delay or a sequence of delays"
+    _add_workload(
         builder,
         document.get("jobs"),
+        submit="subtime",
         get_servers=lambda job: job.get("res"),
         compute_runtime=lambda job: delays.compute(job.get("profile")),
-        names={"name": "id", "submit": "subtime"},
-        machine_servers=machine if is_size else None,
-        expected="a walltime, or a profile that is a delay or a sequence of delays",
     )
+    machine = document.get("nb_res")
+    is_size = isinstance(machine, int) and not isinstance(machine, bool) and machine >= 1
+    return builder.build(machine_servers=machine if is_size else None)
 
 
 class _Delays:
@@ -163,41 +156,29 @@ def read_elastisim(document: Any, builder: TraceBuilder) -> Trace:
             models[path] = read_model(directory, path)
         arguments = job.get("arguments")
         values = dict(arguments) if isinstance(arguments, dict) else {}
-        nodes, gpus = get_number(_get_nodes(job)), _get_gpus(job)
+        nodes = get_number(_get_nodes(job))
+        gpus = get_number(job.get("num_gpus_per_node", job.get("num_gpus_per_node_max", 0)))
         values |= {"num_nodes": nodes, "num_gpus_per_node": gpus, "num_gpus": nodes * gpus}
         speed = platform.speed if platform else math.nan
         seconds, has_left_out = compute_duration(models[path], values, speed)
         partial += has_left_out and not math.isnan(seconds)
         return seconds
 
-    def describe_run_times() -> list[str]:
-        if not partial:
-            return []
-        return [
+    builder.expected["runtime"] = (
+        "a walltime, or an application model that waits, or that computes on a platform; these "
+        "files must be next to the workload"
+    )
+    _add_workload(builder, document.get("jobs"), "submit_time", _get_nodes, compute_runtime)
+    if partial:
+        builder.notes.append(
             f"the run times of {format_count(partial, 'job')} leave out communication, input and "
             "output, which depend on the simulated network"
-        ]
-
-    return _read_workload(
-        builder,
-        document.get("jobs"),
-        get_servers=_get_nodes,
-        compute_runtime=compute_runtime,
-        names={"name": "id", "submit": "submit_time"},
-        machine_servers=platform.nodes if platform else None,
-        describe_run_times=describe_run_times,
-        expected="a walltime, or an application model that waits, or that computes on a platform; "
-        "these files must be next to the workload",
-    )
+        )
+    return builder.build(machine_servers=platform.nodes if platform else None)
 
 
 def _get_nodes(job: Mapping[str, Any]) -> Any:
     return job.get("num_nodes", job.get("num_nodes_max"))
-
-
-def _get_gpus(job: Mapping[str, Any]) -> float:
-    gpus = job.get("num_gpus_per_node", job.get("num_gpus_per_node_max", 0))
-    return get_number(gpus)
 
 
 _WAITING = ("busy_wait", "idle")

@@ -15,7 +15,7 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.files import Block, Row, parse_csv
 from hesrpt.traces.building import Cells, JobParser, JobText, TraceBuilder
-from hesrpt.traces.cells import SlurmId
+from hesrpt.traces.cells import parse_id
 from hesrpt.traces.trace import Trace
 
 _BATCH = 10_000  # rows that are parsed at a time
@@ -50,14 +50,16 @@ class Dialect:
     known_names: Mapping[str, Sequence[str]]
     #: Our columns for which the first known name is used if a table has several.
     ranked: Collection[str]
-    #: Options of Python's csv module, given the header line.
-    csv_options: Callable[[str], Mapping[str, Any]]
+    #: The most frequent one of these in the header separates the columns.
+    separators: str
+    #: Other options of Python's csv module.
+    csv_options: Mapping[str, Any]
     #: Names that are preferred to others of the same column.
     preferred: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: Seconds per unit of the durations in a column, by its normalised name.
     units: Mapping[str, float] = field(default_factory=dict)
-    #: What the name of a row stands for, if it may be more or less than a job.
-    parse_id: Callable[[str], SlurmId | None] | None = None
+    #: Whether rows have ids of Slurm, which may stand for more or less than a job.
+    has_slurm_ids: bool = False
     #: Return, for each row, whether its job had not ended.
     find_unfinished: Callable[[Cells], list[bool]] | None = None
 
@@ -75,29 +77,27 @@ def read_table(text: Iterable[Block], builder: TraceBuilder, dialect: Dialect) -
         chain(lines[blank_lines:], chain.from_iterable(block.lines for block in blocks)),
         builder.source,
         first_line=header_line,
-        **dialect.csv_options(lines[blank_lines]),
+        delimiter=max(dialect.separators, key=lines[blank_lines].count),
+        **dialect.csv_options,
     )
     last_header_line, names = next(rows)
-    header = [name.strip() for name in names]
-    while len(header) > 1 and not header[-1]:
-        header.pop()  # sacct --parsable ends each line with a separator
-    place = f"{builder.source}:{header_line}"
-    positions = _find_columns(place, header, dialect, builder)
-    if dialect.parse_id is not None and "name" not in positions:
+    names = [name.strip() for name in names]
+    while len(names) > 1 and not names[-1]:
+        names.pop()  # sacct --parsable ends each line with a separator
+    header = _Header(f"{builder.source}:{header_line}", names)
+    positions = header.find_columns(dialect, builder)
+    if dialect.has_slurm_ids and "name" not in positions:
         raise InputError(
-            f"{place}: has no column {dialect.known_names['name'][0]}, which tells jobs from job "
-            "steps; add JobID to the --format of sacct"
+            f"{header.place}: has no column {dialect.known_names['name'][0]}, which tells jobs "
+            "from job steps; add JobID to the --format of sacct"
         )
     parser = JobParser(
         positions,
-        {
-            ours: dialect.units.get(normalise_name(header[at]), 1.0)
-            for ours, at in positions.items()
-        },
+        {ours: dialect.units.get(header.normalised[at], 1.0) for ours, at in positions.items()},
         dialect.find_unfinished,
-        kept=_find_kept_columns(place, header, builder.kept),
+        kept=header.find_kept(builder.kept),
     )
-    table = _Table(header, positions, dialect.parse_id)
+    table = _Table(names, positions, dialect.has_slurm_ids)
     parser.add_jobs(builder, table.batch_rows(rows, last_header_line))
     return parser.build(builder)
 
@@ -108,7 +108,7 @@ class _Table:
 
     header: list[str]
     positions: Mapping[str, int]  # of our columns in the header
-    parse_id: Callable[[str], SlurmId | None] | None
+    has_slurm_ids: bool
 
     def batch_rows(self, rows: Iterator[Row], previous: int) -> Iterator[list[JobText]]:
         """Yield the rows that describe jobs, many at a time."""
@@ -132,9 +132,10 @@ class _Table:
 
     def _read_row(self, line: int, cells: list[str]) -> JobText | None:
         """Return the job of a row, or None if it is a step: another row is the whole job."""
-        name = "" if self.parse_id is None else cells[self.positions["name"]]
-        # Most names are plain numbers.
-        meaning = None if self.parse_id is None or name.isdigit() else self.parse_id(name)
+        # Most ids are plain numbers.
+        if not self.has_slurm_ids or cells[self.positions["name"]].isdigit():
+            return JobText(line, cells)
+        meaning = parse_id(cells[self.positions["name"]])
         if meaning is None:
             return JobText(line, cells)
         if meaning.is_step:
@@ -157,101 +158,82 @@ class _Table:
         return any("\n" in cells[position] for position in checked)
 
 
-def _find_columns(
-    place: str, header: Sequence[str], dialect: Dialect, builder: TraceBuilder
-) -> dict[str, int]:
-    """Return the positions of our columns in the header; columns that it lacks are left out.
+class _Header:
+    """The names of a table's columns, and where they are in the file."""
 
-    Columns that the user does not name may have any of the known names. If the header has several
-    of them, the first one listed is used for columns in ``ranked``. For others, preferred names are
-    used, with a note; if that leaves several, the user must choose.
-    """
-    normalised = [normalise_name(name) for name in header]
-    found = {
-        ours: _find_mapped_column(place, header, normalised, theirs)
-        for ours, theirs in builder.columns.items()
-    }
-    taken = set(found.values())
-    for ours, known in dialect.known_names.items():
-        if ours in found:
-            continue
-        candidates = [
-            position
-            for name in known
-            for position, theirs in enumerate(normalised)
-            if theirs == name and position not in taken
-        ]
-        preferred = dialect.preferred.get(ours, ())
-        best = [position for position in candidates if normalised[position] in preferred]
-        if len(best) == 1 and len(candidates) > 1:
-            others = [header[position] for position in sorted(candidates) if position != best[0]]
-            builder.notes.append(
-                f"the {ours} of a job are in column {header[best[0]]!r}, not in "
-                f"{' or '.join(map(repr, others))}"
-            )
-            candidates = best
-        if len(candidates) > 1 and ours not in dialect.ranked:
-            choices = " or ".join(repr(header[position]) for position in sorted(candidates))
+    def __init__(self, place: str, names: list[str]) -> None:
+        self.place, self.names = place, names
+        self.normalised = [normalise_name(name) for name in names]
+
+    def find_columns(self, dialect: Dialect, builder: TraceBuilder) -> dict[str, int]:
+        """Return the positions of our columns; those that the table lacks are left out.
+
+        Columns that the user does not name may have any of the known names. If the header has
+        several of them, the first one listed is used for columns in ``ranked``. For others,
+        preferred names are used, with a note; if that leaves several, the user must choose.
+        """
+        found = {ours: self._find_mapped(theirs) for ours, theirs in builder.columns.items()}
+        taken = set(found.values())
+        for ours, known in dialect.known_names.items():
+            if ours in found:
+                continue
+            candidates = [
+                position
+                for name in known
+                for position, theirs in enumerate(self.normalised)
+                if theirs == name and position not in taken
+            ]
+            preferred = dialect.preferred.get(ours, ())
+            best = [position for position in candidates if self.normalised[position] in preferred]
+            if len(best) == 1 and len(candidates) > 1:
+                others = [self.names[at] for at in sorted(candidates) if at != best[0]]
+                builder.notes.append(
+                    f"the {ours} of a job are in column {self.names[best[0]]!r}, not in "
+                    f"{' or '.join(map(repr, others))}"
+                )
+                candidates = best
+            if len(candidates) > 1 and ours not in dialect.ranked:
+                choices = " or ".join(repr(self.names[at]) for at in sorted(candidates))
+                raise InputError(
+                    f"must say which column of {self.place} holds {ours!r}: {choices}; for example "
+                    f"{ours}={self.names[min(candidates)]}",
+                    argument="columns",
+                )
+            if candidates:
+                found[ours] = candidates[0]
+        has_end = "end" in found and ("start" in found or "wait" in found)
+        for ours in ("submit", "runtime", "servers"):
+            if ours not in found and not (ours == "runtime" and has_end):
+                raise InputError(
+                    f"must say which column of {self.place} holds {ours!r}: none has a usual name "
+                    f"({', '.join(dialect.known_names[ours])}); {self._list_names()}",
+                    argument="columns",
+                )
+        return found
+
+    def find_kept(self, kept: Sequence[str]) -> dict[str, int]:
+        """Return the positions of other columns, given by their names in the file."""
+        for name in kept:
+            if name not in self.names:
+                raise InputError(f"{self.place}: has no column {name!r}; {self._list_names()}")
+        return {name: self.names.index(name) for name in kept}
+
+    def _find_mapped(self, name: str) -> int:
+        exact = [position for position, theirs in enumerate(self.names) if theirs == name]
+        wanted = normalise_name(name)
+        found = exact or [at for at, theirs in enumerate(self.normalised) if theirs == wanted]
+        if len(found) != 1:
+            problem = "appears more than once" if found else "does not exist"
             raise InputError(
-                f"must say which column of {place} holds {ours!r}: {choices}; for example "
-                f"{ours}={header[min(candidates)]}",
+                f"names the column {name!r}, which {problem} in {self.place}; {self._list_names()}",
                 argument="columns",
             )
-        if candidates:
-            found[ours] = candidates[0]
-    _check_required(place, header, dialect.known_names, found)
-    return found
+        return found[0]
 
-
-def _find_kept_columns(place: str, header: Sequence[str], kept: Sequence[str]) -> dict[str, int]:
-    """Return the positions of other columns, given by their names in the file."""
-    positions = {}
-    for name in kept:
-        if name not in header:
-            raise InputError(
-                f"{place}: has no column {name!r}; its columns are: {_list_names(header)}"
-            )
-        positions[name] = header.index(name)
-    return positions
-
-
-def _find_mapped_column(
-    place: str, header: Sequence[str], normalised: Sequence[str], name: str
-) -> int:
-    exact = [position for position, theirs in enumerate(header) if theirs == name]
-    found = exact or [
-        position for position, theirs in enumerate(normalised) if theirs == normalise_name(name)
-    ]
-    if len(found) != 1:
-        problem = "appears more than once" if found else "does not exist"
-        raise InputError(
-            f"names the column {name!r}, which {problem} in {place}; "
-            f"its columns are: {_list_names(header)}",
-            argument="columns",
-        )
-    return found[0]
-
-
-def _check_required(
-    place: str,
-    header: Sequence[str],
-    known_names: Mapping[str, Sequence[str]],
-    found: Collection[str],
-) -> None:
-    has_runtime = "runtime" in found or ("end" in found and ("start" in found or "wait" in found))
-    for ours in ("submit", "runtime", "servers"):
-        if ours not in found and not (ours == "runtime" and has_runtime):
-            raise InputError(
-                f"must say which column of {place} holds {ours!r}: none has a usual name "
-                f"({', '.join(known_names[ours])}); its columns are: {_list_names(header)}",
-                argument="columns",
-            )
-
-
-def _list_names(header: Sequence[str], longest: int = 300) -> str:
-    text = ", ".join(header)
-    text = text if len(text) <= longest else text[: longest - 1] + "…"
-    return text if text.isprintable() else repr(text)
+    def _list_names(self, longest: int = 300) -> str:
+        text = ", ".join(self.names)
+        text = text if len(text) <= longest else text[: longest - 1] + "…"
+        return f"its columns are: {text if text.isprintable() else repr(text)}"
 
 
 _GPUS = "num_gpus num_gpu gpus gpu_num gpu_count n_gpus requested_gpus"
@@ -275,11 +257,6 @@ def read_csv(text: Iterable[Block], builder: TraceBuilder) -> Trace:
     return read_table(text, builder, _CSV)
 
 
-def _choose_csv_options(header: str) -> Mapping[str, Any]:
-    # Column names rarely contain these characters, so the most frequent one is the separator.
-    return {"delimiter": max(",;\t|", key=header.count), "skipinitialspace": True}
-
-
 def _normalise(names: str) -> list[str]:
     return [normalise_name(name) for name in names.split()]
 
@@ -289,5 +266,6 @@ _CSV = Dialect(
     ranked=("name", "user"),  # many tables have both an id and a name
     # On machines with GPUs, jobs wait for those.
     preferred={"servers": _normalise(f"servers {_GPUS}")},
-    csv_options=_choose_csv_options,
+    separators=",;\t|",  # names of columns rarely contain these
+    csv_options={"skipinitialspace": True},
 )

@@ -36,6 +36,7 @@ from hesrpt.speedups import Measured, PowerLaw, Speedup, fit_power_law
 from hesrpt.speedups.measured import concave_hull
 from hesrpt.traces import Trace
 from hesrpt.units import format_count
+from hesrpt.validation import is_number
 
 # A distribution of p is represented by this many equally likely values, because simulating jobs
 # with the same p together is faster.
@@ -110,6 +111,7 @@ class ServerLimit:
 
 #: The limit unless another one is given.
 DEFAULT_LIMIT = ServerLimit(factor=4.0, largest=True)
+_DEFAULT_FACTOR = f"{DEFAULT_LIMIT.factor:g}x"
 
 
 def parse_limit(limit: float | str | ServerLimit | None) -> ServerLimit:
@@ -162,24 +164,17 @@ def _read_factors(trace: Trace, column: str) -> FloatArray:
             argument="max_servers",
         )
     texts = [text.strip().lower() for text in trace.labels[column].tolist()]
-    known = {text: _parse_factor(text) for text in set(texts)}
+    matches = {text: _OWN_FACTOR.fullmatch(text or _DEFAULT_FACTOR) for text in set(texts)}
+    known = {text: float(match[1]) if match else np.nan for text, match in matches.items()}
     for job, text in enumerate(texts):
         if not 0 < known[text] < np.inf:
             raise InputError(
                 f"needs a multiple greater than 0 in column {column!r} for each job, such as 2 or "
-                f"2x, or nothing for {DEFAULT_LIMIT.factor:g}x; job {trace.names[job]} of "
+                f"2x, or nothing for {_DEFAULT_FACTOR}; job {trace.names[job]} of "
                 f"{trace.source} has {str(trace.labels[column][job])!r}",
                 argument="max_servers",
             )
     return np.array([known[text] for text in texts])
-
-
-def _parse_factor(text: str) -> float:
-    if not text:
-        assert DEFAULT_LIMIT.factor is not None
-        return DEFAULT_LIMIT.factor
-    match = _OWN_FACTOR.fullmatch(text)
-    return float(match[1]) if match else np.nan
 
 
 @dataclass(frozen=True)
@@ -199,8 +194,6 @@ class Assumption:
 
     def draw(self, jobs: int, seed: int) -> IntArray:
         """Return the number of the speedup that each job has."""
-        if self.is_shared:
-            return np.zeros(jobs, dtype=np.int64)
         return np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
 
     def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
@@ -218,10 +211,8 @@ class Assumption:
         if self.is_shared and limits.min() == limits.max():
             return self.speedups[0].limited(float(limits[0]))
         # Equal speedups are one object, which makes grouping them faster.
-        limited: dict[tuple[int, float], Speedup] = {}
         keys = list(zip(drawn.tolist(), limits.tolist(), strict=True))
-        for key in set(keys):
-            limited[key] = self.speedups[key[0]].limited(key[1])
+        limited = {key: self.speedups[key[0]].limited(key[1]) for key in set(keys)}
         return [limited[key] for key in keys]
 
 
@@ -277,20 +268,15 @@ def assume_speedup(
 
 def _parse_powers(p: float | str) -> tuple[list[float], str]:
     """Return equally likely powers, and a description of them."""
-    if not isinstance(p, str):
-        return [PowerLaw(p).p], f"s(k) = k^{p:g}"
+    if not isinstance(p, str) or is_number(p):
+        law = PowerLaw(float(p) if isinstance(p, str) else p)
+        return [law.p], f"s(k) = k^{law.p:g}"
     match = _DISTRIBUTION.fullmatch(p.strip().lower())
     if match is None:
-        try:
-            return _parse_powers(float(p))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"must be a number in (0, 1), uniform(LOW, HIGH) or normal(MEAN, DEVIATION), "
-                f"got {p!r}",
-                argument="p",
-            ) from None
+        raise InputError(
+            f"must be a number in (0, 1), uniform(LOW, HIGH) or normal(MEAN, DEVIATION), got {p!r}",
+            argument="p",
+        )
     probabilities = (np.arange(_VALUES_OF_P) + 0.5) / _VALUES_OF_P
     first, second = float(match[2]), float(match[3])
     if match[1] == "uniform":
@@ -371,12 +357,14 @@ def extend_curve(curve: Curve) -> ExtendedCurve:
     )
     on_one_server = float(Measured(servers, speedups)(1.0))
     speedup = Measured(servers, speedups / on_one_server)
+    measured_at = np.unique(np.concatenate(([1.0], at)))
+    closest_p, _ = _fit(measured_at, speedup.rate(measured_at))
     return ExtendedCurve(
         application=curve.application,
         speedup=speedup,
         first=float(at[0]),
         last=float(at[-1]),
-        p=_approximate(speedup, at),
+        p=MIN_P if closest_p is None else closest_p,
         stays_flat=not len(more),
         problem=problem,
     )
@@ -393,13 +381,6 @@ def _fit(at: FloatArray, height: FloatArray) -> tuple[float | None, str]:
             return None, str(error)
     assert law.fit is not None
     return float(np.clip(law.p, MIN_P, MAX_P)), law.fit.problem
-
-
-def _approximate(speedup: Measured, at: FloatArray) -> float:
-    """Return the p of the power law closest to an extended curve where it was measured."""
-    servers = np.unique(np.concatenate(([1.0], at)))
-    p, _ = _fit(servers, speedup.rate(servers))
-    return MIN_P if p is None else p
 
 
 def _find_exponent(at: FloatArray, height: FloatArray, end: int) -> float:

@@ -62,23 +62,22 @@ class Malleability:
         """Return which jobs are malleable."""
         if self.condition is not None:
             return self.condition.test(trace)
-        rng = np.random.default_rng(seed)
-        if self.counted != "users":
-            order = rng.permutation(len(trace))
-            amounts = np.ones(len(trace)) if self.counted == "jobs" else _server_hours(trace)
-            chosen = order[: _count_first(amounts[order], self.fraction)]
-            is_malleable = np.zeros(len(trace), dtype=np.bool_)
-            is_malleable[chosen] = True
-            return is_malleable
-        if "user" not in trace.labels:
-            raise InputError(
-                f"cannot be a fraction of users: {trace.source} does not say whose jobs they are",
-                argument="malleable",
-            )
-        users, user_of_job = np.unique(trace.labels["user"], return_inverse=True)
-        order = rng.permutation(len(users))
-        chosen = order[: _count_first(np.ones(len(users)), self.fraction)]
-        return np.isin(user_of_job, chosen)
+        unit_of_job = np.arange(len(trace))
+        if self.counted == "users":
+            if "user" not in trace.labels:
+                raise InputError(
+                    f"cannot be a fraction of users: {trace.source} does not say whose jobs they "
+                    "are",
+                    argument="malleable",
+                )
+            unit_of_job = np.unique(trace.labels["user"], return_inverse=True)[1]
+        is_by_hours = self.counted == "server-hours"
+        amounts = _server_hours(trace) if is_by_hours else np.ones(unit_of_job.max() + 1)
+        order = np.random.default_rng(seed).permutation(len(amounts))
+        # As many as have the sum nearest to the fraction of all.
+        sums = np.concatenate(([0.0], np.cumsum(amounts[order])))
+        count = int(np.argmin(np.abs(sums - self.fraction * sums[-1])))
+        return np.isin(unit_of_job, order[:count])
 
     def describe(self) -> str:
         """Return which jobs are malleable, as the subject of a sentence."""
@@ -86,8 +85,7 @@ class Malleability:
             return f"the jobs with {self.condition.text}"
         if self.is_everything:
             return "all jobs"
-        what = {"jobs": "the jobs", "users": "the users", "server-hours": "the server-hours"}
-        return f"{self.fraction:.3g} of {what[self.counted]}, drawn at random"
+        return f"{self.fraction:.3g} of the {self.counted}, drawn at random"
 
 
 def parse_malleability(value: float | str | Malleability | None) -> Malleability:
@@ -140,14 +138,14 @@ def _server_hours(trace: Trace) -> FloatArray:
     return trace.servers * trace.runtimes / 3600
 
 
-def _count_first(amounts: FloatArray, fraction: float) -> int:
-    """Return how many amounts, from the first on, have the sum nearest to a fraction of all."""
-    sums = np.concatenate(([0.0], np.cumsum(amounts)))
-    return int(np.argmin(np.abs(sums - fraction * sums[-1])))
-
-
-#: The names of columns that all traces have; others are labels (:attr:`Trace.labels`).
-KNOWN_COLUMNS = ("servers", "runtime", "estimate", "submit", "name", "user")
+# The attributes of a trace that conditions name; other columns are labels (Trace.labels).
+_ATTRIBUTES = {
+    "servers": "servers",
+    "runtime": "runtimes",
+    "estimate": "estimates",
+    "submit": "submit_times",
+    "name": "names",
+}
 _TRUE, _FALSE = ("1", "true", "yes", "y", "t"), ("0", "false", "no", "n", "f", "")
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -173,20 +171,14 @@ class JobCondition:
     tree: ast.expr
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of columns in the condition."""
-        names = (node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
-        return tuple(dict.fromkeys(names))
-
-    @property
     def labels(self) -> tuple[str, ...]:
-        """Those of them that must be read as labels."""
-        return tuple(name for name in self.columns if name not in KNOWN_COLUMNS)
+        """The columns in the condition that must be read as labels; users always are."""
+        names = [node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
+        return tuple(name for name in dict.fromkeys(names) if name not in (*_ATTRIBUTES, "user"))
 
     def test(self, trace: Trace) -> BoolArray:
         """Return which jobs meet the condition."""
-        evaluator = _Evaluator(self.text, trace)
-        return evaluator.decide(self.tree)
+        return _Evaluator(self.text, trace).decide(self.tree)
 
 
 def parse_condition(text: str) -> JobCondition:
@@ -222,11 +214,12 @@ def refuse(text: str, reason: str = "") -> NoReturn:
     )
 
 
+@dataclass
 class _Evaluator:
     """Evaluates the parts of a condition for all jobs of a trace at once."""
 
-    def __init__(self, text: str, trace: Trace) -> None:
-        self.text, self.trace = text, trace
+    text: str
+    trace: Trace
 
     def decide(self, node: ast.expr) -> BoolArray:
         """Return for which jobs a part of the condition is true."""
@@ -262,10 +255,7 @@ class _Evaluator:
         first, second = self._evaluate(left), self._evaluate(right)
         if _is_text(first) != _is_text(second):
             # A label that is compared with a number must contain numbers.
-            first, second = (
-                self._convert(value, node) if _is_text(value) else value
-                for value, node in ((first, left), (second, right))
-            )
+            first, second = self._evaluate_number(left), self._evaluate_number(right)
         with np.errstate(invalid="ignore"):
             return np.broadcast_to(compare(first, second), len(self.trace))
 
@@ -284,31 +274,21 @@ class _Evaluator:
         refuse(self.text, f"{ast.unparse(node)} is not a number, a text or a column")
 
     def _evaluate_number(self, node: ast.expr) -> Any:
+        """Return numbers; of texts, the numbers in them, NaN where they are empty."""
         value = self._evaluate(node)
-        return self._convert(value, node) if _is_text(value) else value
-
-    def _convert(self, texts: Any, node: ast.expr) -> Any:
-        """Return the numbers in texts, NaN where they are empty."""
+        if not _is_text(value):
+            return value
         try:
-            return np.where(texts == "", "nan", texts).astype(np.float64)
+            return np.where(value == "", "nan", value).astype(np.float64)
         except ValueError:
             refuse(self.text, f"{ast.unparse(node)} does not contain numbers only")
 
     def _read_column(self, name: str) -> Any:
         trace = self.trace
-        match name:
-            case "servers":
-                return trace.servers
-            case "runtime":
-                return trace.runtimes
-            case "estimate":
-                return trace.estimates
-            case "submit":
-                return trace.submit_times
-            case "name":
-                return np.array(trace.names)
+        if name in _ATTRIBUTES:
+            return np.asarray(getattr(trace, _ATTRIBUTES[name]))
         if name not in trace.labels:
-            columns = ", ".join([*KNOWN_COLUMNS[:-1], *trace.labels])
+            columns = ", ".join([*_ATTRIBUTES, *trace.labels])
             refuse(self.text, f"{trace.source} has no column {name!r} among {columns}")
         return trace.labels[name]
 

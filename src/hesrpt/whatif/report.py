@@ -6,7 +6,7 @@ The page is made from ``templates/``: ``report.html`` includes one template for 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -21,7 +21,7 @@ from hesrpt._version import __version__
 from hesrpt.files import write_text
 from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
-from hesrpt.units import DAY, format_count, format_duration, format_number
+from hesrpt.units import DAY, WEEK, format_count, format_duration, format_number
 from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
@@ -118,64 +118,52 @@ def _list_dates(study: Study) -> list[str]:
 
 # Matplotlib would write web addresses into this metadata.
 _OMITTED_METADATA = ("Date", "Creator", "Format", "Type")
-# A rhythm is shown if the trace has at least this many periods.
+# A rhythm (its title, its period and whether it is weekly) is shown if the trace has this many
+# periods.
+_RHYTHMS = (("Daily rhythm", DAY, False), ("Weekly rhythm", WEEK, True))
 _MIN_PERIODS = 2
 
 
 def embed_figures(study: Study, variations: Variations) -> dict[str, list[Markup]]:
     """Return the figures of each section of the report."""
-    panels: dict[str, dict[str, tuple[Any, ...]]] = {
-        "overview": {
-            "Distribution of flow times": (whatif_figures.plot_flow_times, study),
-            "Jobs in the system over time": (whatif_figures.plot_jobs, study),
-        },
-        "by_size": {
-            f"Mean {what}s by size": (
-                whatif_figures.plot_size_classes,
-                study,
-                f"mean_{what.replace(' ', '_')}",
-            )
-            for what in ("flow time", "slowdown")
-        },
-        "fractions": {},
-        "sensitivity": {},
+
+    def panel(title: str, plot: Callable[..., None], *arguments: Any) -> Markup:
+        return _embed(title, whatif_figures.draw_panel(plot, *arguments))
+
+    draw, span = whatif_figures, float(study.trace.submit_times[-1])
+    figures = {
+        "overview": [
+            panel("Distribution of flow times", draw.plot_flow_times, study),
+            panel("Jobs in the system over time", draw.plot_jobs, study),
+        ],
+        "by_size": [
+            panel("Mean flow times by size", draw.plot_size_classes, study, "mean_flow_time"),
+            panel("Mean slowdowns by size", draw.plot_size_classes, study, "mean_slowdown"),
+        ],
+        "rhythm": [
+            _embed(title, draw.draw_rhythm(study, is_weekly))
+            for title, period, is_weekly in _RHYTHMS
+            if span >= _MIN_PERIODS * period
+        ],
+        "servers": [
+            _embed(f"Servers in use under {get_title(policy)}", figure)
+            for policy in study.shown_policies
+            if (figure := draw.draw_servers_over_time(study, policy)) is not None
+        ],
+        "fractions": [],
+        "sensitivity": [],
     }
     if (sweep := variations.fractions) is not None:
-        panels["fractions"] = {
-            "Mean flow time over the malleable fraction": (whatif_figures.plot_means, sweep),
-            "Who gains over the malleable fraction": (whatif_figures.plot_who_gains, sweep),
-        }
+        figures["fractions"] = [
+            panel("Mean flow time over the malleable fraction", draw.plot_means, sweep),
+            panel("Who gains over the malleable fraction", draw.plot_who_gains, sweep),
+        ]
     if (sensitivity := variations.sensitivity) is not None:
-        panels["sensitivity"] = {
-            f"Sensitivity to {parameter.replace('_', ' ')}": (
-                whatif_figures.plot_gains,
-                sensitivity,
-                parameter,
-            )
-            for parameter in whatif_figures.SWEEP_LABELS
-        }
-    figures = {
-        section: [_embed(title, whatif_figures.draw_panel(*plot)) for title, plot in shown.items()]
-        for section, shown in panels.items()
-    }
-    figures["rhythm"] = _draw_rhythms(study)
-    figures["servers"] = [
-        _embed(f"Servers in use under {get_title(policy)}", figure)
-        for policy in study.shown_policies
-        if (figure := whatif_figures.draw_servers_over_time(study, policy)) is not None
-    ]
+        figures["sensitivity"] = [
+            panel(f"Sensitivity to {name.replace('_', ' ')}", draw.plot_gains, sensitivity, name)
+            for name in draw.SWEEP_LABELS
+        ]
     return figures
-
-
-def _draw_rhythms(study: Study) -> list[Markup]:
-    """Return the daily and the weekly rhythm, if the trace is long enough."""
-    span = float(study.trace.submit_times[-1])
-    rhythms = []
-    if span >= _MIN_PERIODS * DAY:
-        rhythms.append(_embed("Daily rhythm", whatif_figures.draw_rhythm(study)))
-    if span >= _MIN_PERIODS * 7 * DAY:
-        rhythms.append(_embed("Weekly rhythm", whatif_figures.draw_rhythm(study, is_weekly=True)))
-    return rhythms
 
 
 def _embed(title: str, figure: Figure) -> Markup:

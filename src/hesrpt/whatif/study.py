@@ -109,10 +109,11 @@ def replay_trace(
         (policy, None): replicate(policy, as_malleable, tallying=True)
         for policy in options.policies
     }
-    for limit in list_other_limits(jobs) if options.other_limits else ():
+    compared = _choose_compared(options.policies) if options.other_limits else []
+    other_limits = list_other_limits(jobs) if compared else []
+    for limit in other_limits:
         limited = jobs.build_malleable(limit)
-        for policy in _choose_compared(options.policies):
-            replications[policy, limit] = replicate(policy, limited)
+        replications |= {(policy, limit): replicate(policy, limited) for policy in compared}
     simulations, bounds = run_with_bounds(
         replications,
         [jobs.build_least_limited()] if options.bound else [],
@@ -123,10 +124,6 @@ def replay_trace(
     recorded = build_recorded_run(used, as_rigid, machine)
     runs = {} if recorded is None else {RECORDED: recorded}
     runs |= {policy: simulations[policy, None] for policy in options.policies}
-    others: dict[ServerLimit, dict[str, float]] = {}
-    for (policy, other), simulation in simulations.items():
-        if other is not None:
-            others.setdefault(other, {})[policy] = simulation.mean_flow_time
     notes = [
         *used.notes,
         *describe_malleable_jobs(used, options.malleable, is_malleable, options.seed),
@@ -145,7 +142,11 @@ def replay_trace(
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,
         other_limits=tuple(
-            OtherLimit(OTHER_LIMITS[limit], means) for limit, means in others.items()
+            OtherLimit(
+                OTHER_LIMITS[limit],
+                {policy: simulations[policy, limit].mean_flow_time for policy in compared},
+            )
+            for limit in other_limits
         ),
     )
 

@@ -114,7 +114,11 @@ class Study:
 
     def rows_by_kind(self) -> list[dict[str, Any]]:
         """Return a row for the malleable jobs and one for the rigid ones, if there are both."""
-        return self.rows_by_group(group_by_kind(self.is_malleable))
+        groups = [
+            JobGroup("malleable", self.is_malleable),
+            JobGroup("rigid", ~self.is_malleable),
+        ]
+        return self.rows_by_group(groups if all(group.members.any() for group in groups) else [])
 
     def rows_by_user(self) -> list[dict[str, Any]]:
         """Return rows for the users with the most server-hours, and one for all others."""
@@ -455,12 +459,6 @@ def group_by_servers(trace: Trace) -> list[JobGroup]:
         groups.append(JobGroup(title, members))
         low = high + 1
     return _drop_empty(groups)
-
-
-def group_by_kind(is_malleable: BoolArray) -> list[JobGroup]:
-    """Return the malleable jobs and the rigid ones, if there are both."""
-    groups = [JobGroup("malleable", is_malleable), JobGroup("rigid", ~is_malleable)]
-    return groups if all(group.members.any() for group in groups) else []
 
 
 def group_by_user(trace: Trace) -> list[JobGroup]:
