@@ -90,6 +90,7 @@ class Worker:
         self._fds = (connection.fileno(), tokens, capture)
         self._files = self._identify_files()
         self._functions: dict[int, Any] = {}  # pickled until the first call
+        self._counting: set[int] = set()  # those that may want this process to be replaced
         self._token = b""  # taken from the pipe, but of a batch that is still to come
         self._pid = os.getpid()
         self._is_fork = False  # whether an item has forked, and this is the child
@@ -117,6 +118,7 @@ class Worker:
 
     def _forget(self, number: int) -> None:
         """Release a function; when this returns, nothing here refers to it."""
+        self._counting.discard(number)
         function = self._functions.pop(number)
         if isinstance(function, _PickledFunction):
             close_all(function.fds)
@@ -130,13 +132,10 @@ class Worker:
         finally:
             set_spawning_popen(None)
         close_all(received.fds)
-        return function  # type: ignore[no-any-return]
-
-    def _needs_end(self, number: int) -> bool:
-        """Return whether a function wants this process to be replaced after its last call."""
-        function = self._functions[number]
         # Ask its class, because objects of others may do anything when they are asked.
-        return hasattr(type(function), "needs_new_worker") and bool(function.needs_new_worker)
+        if hasattr(type(function), "needs_new_worker"):
+            self._counting.add(number)
+        return function  # type: ignore[no-any-return]
 
     # --- items ----------------------------------------------------------------------------------
 
@@ -174,7 +173,8 @@ class Worker:
                         move_output(self._capture, captures, items[place])
                     except OSError as error:
                         report = report_unwritable_output(error)
-                answers.add(place, report, is_last=self._needs_end(function))
+                is_last = function in self._counting and self._functions[function].needs_new_worker
+                answers.add(place, report, is_last)
             answers.send()
             if captures is not None:
                 with contextlib.suppress(OSError):
@@ -245,7 +245,7 @@ class _Answers:
         self._bytes = 0
         self._sent_at = read_clock()
 
-    def add(self, place: int, report: CallReport[list[Pickled]], *, is_last: bool) -> None:
+    def add(self, place: int, report: CallReport[list[Pickled]], is_last: bool) -> None:
         """Answer for an item, now or soon; after the last one, this process ends."""
         if report.error is not None:
             self._send_failure(place, report, is_last=is_last)
