@@ -126,6 +126,10 @@ class SlurmEngine(DaskEngine):
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome | FinishedItems]:
         outcomes = super().wait_for_outcomes(timeout)
+        for each in outcomes:
+            if isinstance(each, FinishedItems) or each.is_done:
+                longest = max(each.seconds) if isinstance(each, FinishedItems) else each.seconds
+                self._longest[each.job] = max(self._longest.get(each.job, 0.0), longest)
         now = time.monotonic()
         if now - self._decided_at >= _DECIDE_SECONDS:
             self._decided_at = now
@@ -166,10 +170,6 @@ class SlurmEngine(DaskEngine):
     def _outlasts(self, worker: Worker, batch: Batch) -> bool:
         seconds = self._estimate_seconds(batch)
         return self.pilots.outlasts(str(worker.name), seconds, time.monotonic())
-
-    def _observe(self, job: str, seconds: float) -> None:
-        self._longest[job] = max(self._longest.get(job, 0.0), seconds)
-        super()._observe(job, seconds)
 
 
 # --- what Slurm's commands say: whether it takes a script, what became of jobs ------------------
