@@ -16,8 +16,8 @@ def create_table(*threads: int, servers: float = inf) -> WorkerTable:
     return table
 
 
-def create_batch(servers: int = 1, expected: float = inf) -> Batch:
-    return Batch(0, "a", {0: CommandTask("true")}, servers, expected)
+def create_batch(servers: int = 1) -> Batch:
+    return Batch(0, "a", {0: CommandTask("true")}, servers)
 
 
 def assign(table: WorkerTable, *batches: Batch) -> list[str]:
@@ -25,17 +25,11 @@ def assign(table: WorkerTable, *batches: Batch) -> list[str]:
     return [worker.address for worker, _ in table.assign(batches, lambda batch: False)]
 
 
-def test_batches_go_where_most_servers_are_free_and_long_ones_are_not_queued() -> None:
+def test_batches_go_where_most_servers_are_free_and_the_others_wait() -> None:
     table = create_table(1, 2)
     batches = [create_batch() for _ in range(4)]
     assert assign(table, *batches) == ["w1", "w0", "w1"]
     assert batches[3].worker is None
-
-
-def test_short_batches_wait_behind_short_ones_one_for_each_server() -> None:
-    table = create_table(1, 1)
-    assert assign(table, create_batch(expected=0.1), create_batch()) == ["w0", "w1"]
-    assert assign(table, *(create_batch(expected=0.1) for _ in range(3))) == ["w0"]
 
 
 def test_worker_is_reserved_for_a_wide_command() -> None:

@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.engines import SlurmEngine
-from hesrpt.engines.slurm.pilots import PilotOptions
+from hesrpt.engines.slurm.pilots import describe_pilots
 from hesrpt.engines.slurm.slurm_engine import parse_queue
 
 
@@ -52,14 +52,10 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
         SlurmEngine(**options)
 
 
-def test_servers_and_pilots_limit_each_other() -> None:
-    options = PilotOptions(servers=5, max_pilots=4, cores=2)
-    assert (options.max_servers, options.create_table().max_pilots) == (5, 3)
-
-
 def test_options_become_directives() -> None:
-    options = PilotOptions(max_pilots=1, qos="low", sbatch="--gres=gpu:1", walltime="90m")
-    described = options.describe_cluster()
+    described = describe_pilots(
+        walltime=5400, qos="low", sbatch="--gres=gpu:1", setup=(), memory=None
+    )
     assert described["job_extra_directives"] == ["--no-requeue", "--gres=gpu:1", "--qos=low"]
     assert described["walltime"] == "0-01:30:00"
 

@@ -56,17 +56,18 @@ from hesrpt.storage.state_directory import (
 
 _JOB_COLUMNS = "number, spec, fingerprint, items, size, p, arrived, ended, outcome"
 _SELECT_RECORDS = f"""
-SELECT {_JOB_COLUMNS}, IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0)
+SELECT {_JOB_COLUMNS}, IFNULL(finished.count, 0) AS done,
+    IFNULL(finished.seconds, 0.0) AS item_seconds, IFNULL(failed.count, 0) AS failures
 FROM jobs
 LEFT JOIN (
     SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items WHERE position >= 0
     GROUP BY job
-) AS done ON done.job = number
+) AS finished ON finished.job = number
 LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
     ON failed.job = number
 ORDER BY number
 """
-_SELECT_RECORD = f"SELECT {_JOB_COLUMNS}, 0, 0.0, 0 FROM jobs WHERE number = ?"
+_SELECT_RECORD = f"SELECT {_JOB_COLUMNS} FROM jobs WHERE number = ?"
 _WRITE_JOB = f"""
 INSERT INTO jobs (name, {_JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET
@@ -80,8 +81,8 @@ INSERT INTO failures
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SELECT_FAILURES = """
-SELECT position, attempts, value, error, traceback, exception FROM failures
-WHERE job = ? AND round = ? AND is_last = 1 ORDER BY position
+SELECT position AS item, attempts, value, error, traceback, exception AS pickled_exception
+FROM failures WHERE job = ? AND round = ? AND is_last = 1 ORDER BY position
 """
 
 
@@ -218,22 +219,14 @@ class RequestTable:
 
     def read(self) -> list[Request]:
         """Return the requests that the scheduler has not answered."""
-        rows = self._database.select(
-            f"SELECT number, {_REQUEST_COLUMNS} FROM requests ORDER BY number"
-        )
+        query = f"SELECT number, {_REQUEST_COLUMNS} FROM requests ORDER BY number"
         requests = []
-        for number, kind, job, submission, spec, weight, group in rows:
-            with self._database.parsing(f"request number {number}"):
-                request = Request(
-                    number=number,
-                    kind=kind,
-                    job=job,
-                    submission=submission,
-                    spec=None if spec is None else JobSpec.from_json(spec),
-                    weight=weight,
-                    group=group,
-                )
-            requests.append(request)
+        for values in self._database.select_values(query):
+            values["group"] = values.pop("job_group")
+            with self._database.parsing(f"request number {values['number']}"):
+                if values["spec"] is not None:
+                    values["spec"] = JobSpec.from_json(values["spec"])
+                requests.append(Request(**values))
         return requests
 
     def read_key(self, key: str, time: float) -> SubmissionKey | None:
@@ -293,24 +286,15 @@ class HookTable:
 
     def read(self) -> list[HookCall]:
         """Return the hooks that have not been called, and those that have failed."""
-        rows = self._database.select(f"SELECT {_HOOK_COLUMNS} FROM hooks ORDER BY number")
+        query = f"SELECT {_HOOK_COLUMNS} FROM hooks ORDER BY number"
         calls = []
-        for number, job, target, known, attempts, error in rows:
-            with self._database.parsing(f"hook number {number}"):
-                facts, directory, state_directory = json.loads(known)
-                failure = None if error is None else HookError.from_json(error)
-            calls.append(
-                HookCall(
-                    number=number,
-                    job=job,
-                    target=target,
-                    facts=facts,
-                    directory=directory,
-                    state_directory=state_directory,
-                    attempts=attempts,
-                    error=failure,
-                )
-            )
+        for values in self._database.select_values(query):
+            with self._database.parsing(f"hook number {values['number']}"):
+                known = json.loads(values["facts"])
+                values["facts"], values["directory"], values["state_directory"] = known
+                if values["error"] is not None:
+                    values["error"] = HookError.from_json(values["error"])
+                calls.append(HookCall(**values))
         return calls
 
     def read_last_number(self) -> int:
@@ -545,30 +529,21 @@ class Journal:
 
     def read_records(self) -> list[JobRecord]:
         """Return all jobs in order of arrival."""
-        return [self._create_record(row) for row in self._database.select(_SELECT_RECORDS)]
+        return [self._create_record(row) for row in self._database.select_values(_SELECT_RECORDS)]
 
     def read_record(self, number: int) -> JobRecord:
         """Return a job without the numbers of its finished items and failures."""
-        for row in self._database.select(_SELECT_RECORD, number):
+        for row in self._database.select_values(_SELECT_RECORD, number):
             return self._create_record(row)
         raise StateError(f"{self._database.path}: job number {number} was removed")
 
-    def _create_record(self, row: Sequence[Any]) -> JobRecord:
-        number, spec, fingerprint, items, size, p, arrived, ended, outcome, *counts = row
-        done, item_seconds, failures = counts
-        with self._database.parsing(f"job number {number}"):
+    def _create_record(self, values: dict[str, Any]) -> JobRecord:
+        spec, outcome, p = values.pop("spec"), values.pop("outcome"), values.pop("p")
+        with self._database.parsing(f"job number {values['number']}"):
             return JobRecord(
+                **values,
                 spec=JobSpec.from_json(spec),
-                number=number,
-                fingerprint=fingerprint,
-                arrived=arrived,
-                ended=ended,
                 end=None if outcome is None else JobEnd.from_json(outcome),
-                items=items,
-                done=done,
-                failures=failures,
-                item_seconds=item_seconds,
-                size=size,
                 speedup=None if p is None else PowerLaw(p),
             )
 
@@ -582,17 +557,10 @@ class Journal:
 
     def read_failures(self, record: JobRecord) -> list[ItemFailure]:
         """Return the items of a job that have failed, in the order of the items."""
-        rows = self._database.iterate(_SELECT_FAILURES, record.number, record.spec.round)
+        place = record.number, record.spec.round
         return [
-            ItemFailure(
-                item=position,
-                attempts=attempts,
-                value=value,
-                error=error,
-                traceback=traceback,
-                pickled_exception=exception,
-            )
-            for position, attempts, value, error, traceback, exception in rows
+            ItemFailure(**values)
+            for values in self._database.select_values(_SELECT_FAILURES, *place)
         ]
 
     # --- finished items, and their results, which are checked when they are read ------------------

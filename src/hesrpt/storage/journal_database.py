@@ -157,6 +157,13 @@ class Database:
         with self._raise_state_errors(), self._reading:
             yield from self._retry_while_locked(lambda: self._reader.execute(query, parameters))
 
+    def select_values(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        """Return the rows that a query selects, each as values by the names of the columns."""
+        with self._raise_state_errors(), self._reading:
+            rows = self._retry_while_locked(lambda: self._reader.execute(query, parameters))
+            names = [name for name, *_ in rows.description]
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """Make all changes of a block, or none of them if that fails.

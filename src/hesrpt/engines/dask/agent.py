@@ -28,14 +28,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 from distributed import get_worker
 
-from hesrpt.engines.engine import (
-    CommandTask,
-    FinishedItems,
-    Outcome,
-    PackedFunction,
-    PythonTasks,
-    Task,
-)
+from hesrpt.engines.engine import FinishedItems, Outcome, PackedFunction, PythonTasks, Task
 from hesrpt.engines.local.channel import LARGE_BYTES, write_shared_file
 from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.output import read_end
@@ -51,17 +44,6 @@ class AgentOptions(NamedTuple):
     run: str  # the state directory of the run; empty if it has none
 
 
-class CallBatch(NamedTuple):
-    """Calls of one function: an argument for each item."""
-
-    function: int  # its number
-    items: Sequence[int]
-    arguments: Sequence[Any]  # each is short and plain, or pickled, or None if it is a result
-    results: Sequence[int]  # which arguments are results that other calls have left in the cluster
-    timeout: float | None
-    keep_results: bool
-
-
 class BatchRequest(NamedTuple):
     """A batch to run."""
 
@@ -71,9 +53,10 @@ class BatchRequest(NamedTuple):
     number: int
     job: str
     servers: int
-    work: CallBatch | Mapping[int, CommandTask]
+    tasks: Mapping[int, Task]  # of calls, the function is a number, see run_batch
+    results: Sequence[int]  # which arguments are results that other calls have left in the cluster
     with_output: bool
-    forgotten: Sequence[int] = ()  # the numbers of functions that are not needed any more
+    forgotten: Sequence[int]  # the numbers of functions that are not needed any more
 
 
 @dataclass(frozen=True)
@@ -112,7 +95,7 @@ def greet() -> str:
 def run_batch(pickled_request: bytes, function: bytes | None, *results: Any) -> BatchReport:
     """Run a batch, and return a report when it has ended or when some of its items have.
 
-    The function comes pickled, unless this worker has received it before.
+    The function of calls comes pickled, and so do arguments that are not short and plain.
     """
     request: BatchRequest = pickle.loads(pickled_request)
     if request.process != PROCESS:
@@ -204,33 +187,24 @@ class Agent:
             self.batches[request.number] = batch
         for number in request.forgotten:
             self._functions.pop(number, None)
-        tasks: Mapping[int, Task]
-        if isinstance(request.work, CallBatch):
-            tasks = self._unpack_calls(request.work, function, results, batch.logs)
+        logs, tasks = batch.logs, request.tasks
+        if isinstance(tasks, PythonTasks):
+            assert function is not None
+            with self._changed:
+                packed = self._functions.get(tasks.function)
+                if packed is None:
+                    packed = self._functions[tasks.function] = self._pack(function)
+            arguments = list(tasks.arguments)
+            for place, result in zip(request.results, results, strict=True):
+                arguments[place] = cloudpickle.dumps(result)
+            tasks = replace(tasks, arguments=arguments, function=packed, logs=logs)
         else:
             tasks = {
-                item: replace(task, log=None if batch.logs is None else batch.logs.get(item))
-                for item, task in request.work.items()
+                item: replace(task, log=None if logs is None else logs.get(item))
+                for item, task in tasks.items()
             }
         self._call_soon(lambda: self._start(batch, tasks, request))
         return batch
-
-    def _unpack_calls(
-        self,
-        work: CallBatch,
-        function: bytes | None,
-        results: Iterable[Any],
-        logs: LogPaths | None,
-    ) -> PythonTasks:
-        with self._changed:
-            packed = self._functions.get(work.function)
-            if packed is None:
-                assert function is not None
-                packed = self._functions[work.function] = self._pack(function)
-        arguments = list(work.arguments)
-        for place, result in zip(work.results, results, strict=True):
-            arguments[place] = cloudpickle.dumps(result)
-        return PythonTasks(work.items, arguments, function=packed, timeout=work.timeout, logs=logs)
 
     def _pack(self, pickled: bytes) -> PackedFunction:
         if len(pickled) <= LARGE_BYTES:
@@ -354,7 +328,7 @@ class AgentBatch:
 
     def __init__(self, request: BatchRequest, logs: str) -> None:
         self.job, self.number = request.job, request.number
-        self.left = set(request.work.items if isinstance(request.work, CallBatch) else request.work)
+        self.left = set(request.tasks)
         self.ending: set[int] = set()  # items that were stopped, and may not be gone yet
         self.logs = LogPaths(logs, ".log") if request.with_output else None
         self._outcomes: list[Outcome | FinishedItems] = []

@@ -25,13 +25,7 @@ from distributed import Adaptive, Client, Future, LocalCluster
 from distributed.deploy.cluster import Cluster
 
 from hesrpt.engines.dask import agent
-from hesrpt.engines.dask.agent import (
-    BatchReport,
-    BatchRequest,
-    CallBatch,
-    load_result,
-    strip_results,
-)
+from hesrpt.engines.dask.agent import BatchReport, BatchRequest, load_result, strip_results
 from hesrpt.engines.dask.slots import Batch, Demand, Worker, WorkerInfo
 from hesrpt.engines.engine import Outcome
 from hesrpt.engines.local.processes import count_cores
@@ -86,17 +80,11 @@ class Reported(NamedTuple):
     references: Mapping[int, Future] | None = None  # to results that stay in the cluster
 
 
-class Withdrawn(NamedTuple):
-    """A batch that was to be stopped and had not started, and now never will."""
-
-    batch: Batch
-
-
 class Disconnected(NamedTuple):
     """The connection is closed for good."""
 
 
-Event: TypeAlias = ClusterSeen | Greeted | Reported | Withdrawn | Disconnected
+Event: TypeAlias = ClusterSeen | Greeted | Reported | Disconnected
 
 
 class LostResultError(Exception):
@@ -289,7 +277,7 @@ class DaskConnection:
                 key=request.key,
                 resources=resources or None,
             )
-            if isinstance(request.work, CallBatch) and request.work.keep_results:
+            if batch.keeps_results:
                 self._on_event(await self._keep_results(batch, request.key, future))
                 return
             report = await self._wait(future, results)
@@ -357,7 +345,7 @@ class DaskConnection:
     async def stop_items(self, batch: Batch, items: Sequence[int]) -> None:
         """Stop items of a batch that was sent."""
         if False in await self._ask(batch, agent.stop_items, items):
-            self._on_event(Withdrawn(batch))
+            self._on_event(Reported(batch, BatchReport(was_refused=True)))
 
     async def take_report(self, batch: Batch) -> None:
         """Ask what has become so far of a batch that takes long."""

@@ -24,7 +24,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 from distributed.deploy.cluster import Cluster
 
-from hesrpt.engines.dask.agent import AgentOptions, BatchRequest, CallBatch
+from hesrpt.engines.dask.agent import AgentOptions, BatchRequest
 from hesrpt.engines.dask.dask_connection import (
     ClusterScaling,
     ClusterSeen,
@@ -35,7 +35,6 @@ from hesrpt.engines.dask.dask_connection import (
     Greeted,
     LostResultError,
     Reported,
-    Withdrawn,
     is_adaptive,
 )
 from hesrpt.engines.dask.slots import Batch, ItemLedger, Worker, WorkerTable
@@ -60,8 +59,6 @@ _PATIENCE_SECONDS = 0.5
 # Items of a dead worker are reported after this many seconds. Until then, its guardian has killed
 # them, so that they cannot meet the next attempt.
 _BURIAL_SECONDS = 0.5
-# The durations of items are remembered for this many jobs.
-_REMEMBERED_JOBS = 1000
 
 
 class DaskEngine(Engine):
@@ -118,7 +115,6 @@ class DaskEngine(Engine):
         self._released_functions: deque[int] = deque()
         self.ledger = ItemLedger()
         self._dead: list[tuple[float, Batch]] = []  # batches of dead workers, and since when
-        self._seconds: dict[str, float] = {}  # how long the items of each job take, lately
         self._useful_servers = 0
         self.table = WorkerTable(inf if servers is None else servers, self._resources)
         self.connection = DaskConnection(
@@ -160,7 +156,7 @@ class DaskEngine(Engine):
 
     def pack_argument(self, argument: Any) -> Any:
         # A future stands for its result, as in Dask's own calls.
-        if isinstance(argument, Future) or is_short_and_plain(argument):
+        if _is_future(argument) or is_short_and_plain(argument):
             return argument
         return pickle_value(argument)
 
@@ -173,16 +169,14 @@ class DaskEngine(Engine):
         self._run_directory = str(directory.absolute())
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        if isinstance(tasks, PythonTasks) and any(isinstance(a, Future) for a in tasks.arguments):
-            for item in tasks:  # if one of the results that they need is lost, only one item fails
-                self._enqueue(job, {item: tasks[item]}, servers)
-        else:
-            self._enqueue(job, tasks, servers)
+        batches: list[Mapping[int, Task]] = [tasks]
+        if not isinstance(tasks, PythonTasks) or any(map(_is_future, tasks.arguments)):
+            # If one of the results that calls need is lost, only one item fails.
+            calls = {item: task for item, task in tasks.items() if isinstance(task, PythonTask)}
+            batches = [PythonTasks.from_task(*call) for call in calls.items()] or batches
+        for batch in batches:
+            self.ledger.add(Batch(next(self._numbers), job, batch, servers))
         self._assign_batches()
-
-    def _enqueue(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        expected = self._seconds.get(job, inf) * len(tasks)
-        self.ledger.add(Batch(next(self._numbers), job, tasks, servers, expected))
 
     def _assign_batches(self) -> None:
         waiting = self.ledger.waiting
@@ -194,24 +188,22 @@ class DaskEngine(Engine):
 
     def _send(self, worker: Worker, batch: Batch) -> None:
         """Send all items of a batch that were not stopped."""
-        batch.looked_at = batch.sent_at
-        tasks = remove_items(batch.tasks, batch.stopped)
-        first = next(iter(tasks.values()))  # all tasks of a batch have the same options
-        work: Any = tasks
-        function, results = None, []
-        if isinstance(first, PythonTask):
-            function, batch.keeps_results = first.function, first.keep_result
-            arguments = (
-                list(tasks.arguments)
-                if isinstance(tasks, PythonTasks)
-                else [task.argument for task in work.values()]
-            )
-            places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
-            results = [arguments[place] for place in places]
-            for place in places:
+        batch.looked_at = time.monotonic()
+        tasks = batch.tasks
+        has_log = next(iter(tasks.values())).log is not None  # or else no task of the batch has one
+        function: DaskFunction | None = None
+        results: dict[int, Future] = {}  # by the places of the arguments
+        if isinstance(tasks, PythonTasks):
+            function, batch.keeps_results = tasks.function, tasks.keep_results
+            tasks = tasks.without(batch.stopped)
+            arguments = list(tasks.arguments)
+            results = {place: each for place, each in enumerate(arguments) if _is_future(each)}
+            for place in results:
                 arguments[place] = None
-            options = (first.timeout, first.keep_result)
-            work = CallBatch(function.number, list(tasks), arguments, places, *options)
+            changes = {"function": tasks.function.number, "keep_results": False}
+            tasks = replace(tasks, arguments=arguments, logs=None, **changes)
+        else:
+            tasks = {item: task for item, task in tasks.items() if item not in batch.stopped}
         assert worker.process is not None
         request = BatchRequest(
             AgentOptions(self.name, worker.usable, self._run_directory),
@@ -220,12 +212,14 @@ class DaskEngine(Engine):
             batch.number,
             batch.job,
             batch.servers,
-            work,
-            first.log is not None,
+            tasks,
+            list(results),
+            has_log,
             self._take_released(worker),
         )
         resources = {name: each * batch.servers for name, each in self._resources.items()}
-        sending = self.connection.run_batch(batch, request, function, results, resources)
+        needed = list(results.values())
+        sending = self.connection.run_batch(batch, request, function, needed, resources)
         self.connection.start_task(batch, sending)
 
     def _take_released(self, worker: Worker) -> list[int]:
@@ -296,24 +290,19 @@ class DaskEngine(Engine):
             batch.looked_at + _PATIENCE_SECONDS
             for worker in self.table.workers.values()
             for batch in worker.batches
-            if len(batch.tasks) > 1 or worker.free < 0
+            if len(batch.tasks) > 1
         ]
         return min([*burials, *looks], default=inf)
 
     def _look_after_slow_batches(self) -> None:
-        """Ask for the items that have ended in batches that take long.
-
-        Take back batches that wait behind them.
-        """
+        """Ask for the items that have ended in batches that take long."""
         now = time.monotonic()
         for worker in self.table.workers.values():
-            for place, batch in enumerate(worker.batches):
+            for batch in worker.batches:
                 if now - batch.looked_at < _PATIENCE_SECONDS:
                     continue
                 batch.looked_at = now
-                if worker.free < 0 and place >= worker.usable:
-                    self.connection.start_task(object(), self.connection.stop_items(batch, []))
-                elif not batch.keeps_results and len(self.ledger.list_pending(batch)) > 1:
+                if not batch.keeps_results and len(self.ledger.list_pending(batch)) > 1:
                     work = self.connection.take_report(batch)
                     self.connection.start_task((batch, "report"), work)
 
@@ -326,23 +315,9 @@ class DaskEngine(Engine):
             self._handle_cluster(event)
         elif isinstance(event, Greeted):
             self._handle_greeting(event)
-        elif isinstance(event, Withdrawn):
-            self._take_back(event.batch)
         elif isinstance(event, Disconnected):
             raise InputError("the connection to Dask was closed while the pool was open")
         return ()
-
-    def _take_back(self, batch: Batch) -> None:
-        """Let what is left of a batch that was never started wait again."""
-        if batch.worker is None or batch not in batch.worker.batches:
-            return
-        self.connection.abandon(batch)
-        pending = self.ledger.list_pending(batch)
-        for _ in self._end_batch(batch):
-            pass  # nothing is lost
-        if pending:
-            tasks = remove_items(batch.tasks, set(batch.tasks).difference(pending))
-            self._enqueue(batch.job, tasks, batch.servers)
 
     def _handle_cluster(self, seen: ClusterSeen) -> None:
         new, gone = self.table.update(seen.workers)
@@ -394,6 +369,8 @@ class DaskEngine(Engine):
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
         self.ledger.forget_stopped(batch, report.gone)
+        if report.was_refused:
+            self.connection.abandon(batch)
         if report.is_last:
             yield from self._end_batch(batch, was_started=not report.was_refused)
 
@@ -402,8 +379,6 @@ class DaskEngine(Engine):
     ) -> Iterator[Outcome | FinishedItems]:
         if isinstance(outcome, Outcome):
             if self.ledger.take(batch, outcome):
-                if outcome.is_done:
-                    self._observe(batch.job, outcome.seconds)
                 reference = references.get(outcome.item)
                 yield outcome if reference is None else replace(outcome, reference=reference)
         elif references or not batch.stopped.isdisjoint(outcome.items):
@@ -411,15 +386,8 @@ class DaskEngine(Engine):
                 single = Outcome(batch.job, item, seconds, result=result)
                 yield from self._report(batch, single, references)
         else:
-            self._observe(batch.job, sum(outcome.seconds) / len(outcome.seconds))
             self.ledger.take_items(batch, outcome.items)
             yield outcome
-
-    def _observe(self, job: str, seconds: float) -> None:
-        known = self._seconds.pop(job, seconds)
-        self._seconds[job] = 0.7 * known + 0.3 * seconds
-        if len(self._seconds) > _REMEMBERED_JOBS:
-            del self._seconds[next(iter(self._seconds))]
 
     def _end_batch(self, batch: Batch, *, was_started: bool = True) -> Iterator[Outcome]:
         """Forget a batch of which nothing more will be heard; what has no outcome is lost."""
@@ -444,14 +412,9 @@ class DaskEngine(Engine):
             yield from self._end_batch(batch, was_started=False)
 
 
+def _is_future(argument: Any) -> bool:
+    return isinstance(argument, Future)
+
+
 def _describe(error: Exception | None) -> str:
     return str(error) if isinstance(error, LostResultError) else f"{type(error).__name__}: {error}"
-
-
-def remove_items(tasks: Mapping[int, Task], items: set[int]) -> Mapping[int, Task]:
-    """Return the tasks of a batch without some items."""
-    if not items:
-        return tasks
-    if isinstance(tasks, PythonTasks):
-        return tasks.without(items)
-    return {item: task for item, task in tasks.items() if item not in items}

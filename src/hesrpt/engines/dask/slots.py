@@ -2,8 +2,7 @@
 
 A server is a *slot* of a worker: one of its threads, or one share of its resources. A command on
 several servers needs as many slots of one worker. If no worker has so many free slots yet, one
-worker is reserved: nothing else starts there until the command does. While the items of a job are
-short, each slot is sent one batch more, so that no worker waits for the scheduler.
+worker is reserved: nothing else starts there until the command does.
 
 A worker may be closed when it has been idle for some time and is not needed. From then on it gets
 no items, so Dask never closes a worker that runs one.
@@ -22,8 +21,6 @@ from distributed.deploy.cluster import Cluster
 
 from hesrpt.engines.engine import Outcome, Task
 
-# A batch is expected to end this soon, in seconds, if another one is to wait behind it.
-_SHORT_SECONDS = 0.5
 # Dask counts resources as floating-point numbers.
 _ROUNDING = 1e-6
 
@@ -36,16 +33,10 @@ class Batch:
     job: str
     tasks: Mapping[int, Task]
     servers: int
-    expected_seconds: float = inf
     worker: Worker | None = None
-    sent_at: float = inf
     looked_at: float = inf  # when we last looked whether it takes too long
     keeps_results: bool = False
     stopped: set[int] = field(default_factory=set)  # items that we have stopped
-
-    def is_short(self, now: float) -> bool:
-        """Return whether the batch will probably end soon."""
-        return self.expected_seconds <= _SHORT_SECONDS and now - self.sent_at <= 2 * _SHORT_SECONDS
 
 
 @dataclass(eq=False)
@@ -64,7 +55,7 @@ class Worker:
 
     @property
     def free(self) -> int:
-        """How many servers are free; negative if batches wait behind others."""
+        """How many servers are free; negative if we may use fewer than before."""
         return self.usable - sum(batch.servers for batch in self.batches)
 
 
@@ -150,40 +141,26 @@ class WorkerTable:
         assignments = []
         reserved: set[Worker] = set()
         ready = [worker for worker in self.workers.values() if worker.process is not None]
-        now = time.monotonic()
         for batch in queue:
             if is_held_back(batch):
                 continue
-            open_workers = [each for each in ready if each not in reserved]
             large_enough = [
                 each
-                for each in open_workers
-                if each.usable >= batch.servers and self.outlasts(each, batch)
+                for each in ready
+                if each not in reserved
+                and each.usable >= batch.servers
+                and self.outlasts(each, batch)
             ]
             worker = max(large_enough, key=lambda each: each.free, default=None)
             if worker is None:
                 continue
-            if worker.free < batch.servers:
-                if batch.servers > 1:
-                    reserved.add(worker)
-                    continue
-                worker = _choose_to_wait_behind(large_enough, now)
-                if worker is None:
-                    continue
-            worker.batches.append(batch)
-            batch.worker, batch.sent_at = worker, now
-            assignments.append((worker, batch))
+            if worker.free >= batch.servers:
+                worker.batches.append(batch)
+                batch.worker = worker
+                assignments.append((worker, batch))
+            elif batch.servers > 1:
+                reserved.add(worker)
         return assignments
-
-
-def _choose_to_wait_behind(workers: Iterable[Worker], now: float) -> Worker | None:
-    """Return the worker on which another batch soon finds a free server, if there is one."""
-    candidates = [
-        worker
-        for worker in workers
-        if worker.free > -worker.usable and all(batch.is_short(now) for batch in worker.batches)
-    ]
-    return max(candidates, key=lambda each: each.free, default=None)
 
 
 class ItemLedger:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
@@ -152,96 +151,66 @@ class PilotTable:
 _MIN_WALLTIME = 60.0  # Slurm counts walltimes in minutes
 
 
-@dataclass(frozen=True, kw_only=True)
-class PilotOptions:
-    """The options of pilots, as in :class:`hesrpt.engines.SlurmEngine`."""
+def count_max_servers(servers: int | None, max_pilots: int | None, cores: int) -> int:
+    """Return the most servers that there may be, if pilots have so many cores.
 
-    servers: int | None = None
-    max_pilots: int | None = None
-    cores: int = 1
-    walltime: str | float = "1h"
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    memory: str | None = None
-    sbatch: str | Sequence[str] = ()
-    setup: str | Sequence[str] = ()
-    interface: str | None = None
-    directory: str | Path | None = None
-    idle: str | float = "1m"
-    poll: str | float = "10s"
+    >>> count_max_servers(5, 4, 2), count_max_servers(None, 4, 2)
+    (5, 8)
+    """
+    check_whole_number("cores", cores, 1)
+    if max_pilots is not None:
+        in_pilots = check_whole_number("max_pilots", max_pilots, 1) * cores
+        return in_pilots if servers is None else min(servers, in_pilots)
+    if servers is None:
+        raise InputError(
+            "is missing: say how many pilots there may be at a time, with max=N or --servers N",
+            argument="max_pilots",
+        )
+    return servers
 
-    def __post_init__(self) -> None:
-        check_whole_number("cores", self.cores, 1)
-        if self.max_pilots is not None:
-            check_whole_number("max_pilots", self.max_pilots, 1)
-        elif self.servers is None:
-            raise InputError(
-                "is missing: say how many pilots there may be at a time, with max=N or --servers N",
-                argument="max_pilots",
-            )
-        for name in ("partition", "account", "qos", "memory", "interface"):
-            value = getattr(self, name)
-            if value is not None and (not str(value).strip() or any(map(str.isspace, str(value)))):
-                raise InputError(f"must be one word, got {value!r}", argument=name)
-        if self.walltime_seconds < _MIN_WALLTIME:
-            raise InputError(
-                f"must be at least a minute, got {self.walltime!r}", argument="walltime"
-            )
-        for name in ("idle", "poll"):
-            _parse_seconds(name, getattr(self, name))
 
-    @property
-    def walltime_seconds(self) -> float:
-        """The walltime in seconds."""
-        if isinstance(self.walltime, str) and not self.walltime.strip().isdigit():
-            return _parse_seconds("walltime", self.walltime)
+def describe_pilots(
+    *,
+    walltime: float,
+    sbatch: str | Sequence[str],
+    setup: str | Sequence[str],
+    memory: str | None,
+    qos: str | None,
+    **words: str | None,
+) -> dict[str, Any]:
+    """Return options of dask-jobqueue's ``SLURMCluster``; ``words`` are those that it has, too."""
+    for name, value in {"memory": memory, "qos": qos, **words}.items():
+        if value is not None and (not str(value).strip() or any(map(str.isspace, str(value)))):
+            raise InputError(f"must be one word, got {value!r}", argument=name)
+    directives = ["--no-requeue", *_split_lines(sbatch)]
+    if qos is not None:
+        directives.append(f"--qos={qos}")
+    options = {
+        "queue": words.pop("partition", None),
+        **words,
+        "memory": memory,
+        "processes": 1,
+        "walltime": format_walltime(walltime),
+        "job_extra_directives": directives,
+        "job_script_prologue": _split_lines(setup),
+    }
+    if memory is None:  # dask-jobqueue insists on one. Without it, Slurm's default counts.
+        options |= {"memory": "0", "job_mem": "0", "job_directives_skip": ["--mem="]}
+    return options
+
+
+def parse_walltime(walltime: str) -> float:
+    """Return a walltime in seconds."""
+    if not isinstance(walltime, str) or walltime.strip().isdigit():
         # Slurm would take it for minutes, and everything else here takes it for seconds.
         raise InputError(
-            f"must have a unit, as in 2h or 90m, or be as in 1-12:00:00, got {self.walltime!r}",
+            f"must have a unit, as in 2h or 90m, or be as in 1-12:00:00, got {walltime!r}",
             argument="walltime",
         )
-
-    @property
-    def poll_seconds(self) -> float:
-        """Seconds between two looks at Slurm's queue."""
-        return _parse_seconds("poll", self.poll)
-
-    @property
-    def max_servers(self) -> int:
-        """The most servers that there may be."""
-        most = math.inf if self.max_pilots is None else self.max_pilots * self.cores
-        return int(most if self.servers is None else min(self.servers, most))
-
-    def create_table(self) -> PilotTable:
-        """Return a table without pilots."""
-        return PilotTable(
-            max_pilots=math.ceil(self.max_servers / self.cores),
-            cores=self.cores,
-            walltime=self.walltime_seconds,
-            idle_seconds=_parse_seconds("idle", self.idle),
-        )
-
-    def describe_cluster(self) -> dict[str, Any]:
-        """Return the options of dask-jobqueue's ``SLURMCluster``."""
-        directives = ["--no-requeue", *_split_lines(self.sbatch)]
-        if self.qos is not None:
-            directives.append(f"--qos={self.qos}")
-        # dask-jobqueue insists on a memory. Without one, Slurm's default counts.
-        memory: Mapping[str, Any] = {"memory": self.memory}
-        if self.memory is None:
-            memory = {"memory": "0", "job_mem": "0", "job_directives_skip": ["--mem="]}
-        return {
-            "queue": self.partition,
-            "account": self.account,
-            "cores": self.cores,
-            "processes": 1,
-            "walltime": format_walltime(self.walltime_seconds),
-            "interface": self.interface,
-            "job_extra_directives": directives,
-            "job_script_prologue": _split_lines(self.setup),
-            **memory,
-        }
+    seconds = parse_seconds("walltime", walltime)
+    if seconds < _MIN_WALLTIME:
+        raise InputError(f"must be at least a minute, got {walltime!r}", argument="walltime")
+    return seconds
 
 
 def format_walltime(seconds: float) -> str:
@@ -255,7 +224,8 @@ def format_walltime(seconds: float) -> str:
     return f"{days}-{hours:02}:{minutes:02}:00"
 
 
-def _parse_seconds(name: str, value: str | float) -> float:
+def parse_seconds(name: str, value: str | float) -> float:
+    """Return the duration that an option gives, in seconds."""
     try:
         return parse_duration(str(value))
     except ValueError:

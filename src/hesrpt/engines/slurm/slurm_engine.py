@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,12 @@ from hesrpt.engines.engine import FinishedItems, Outcome
 from hesrpt.engines.slurm.pilots import (
     MAX_FAILED_STARTS,
     PilotChanges,
-    PilotOptions,
+    PilotTable,
     SlurmState,
+    count_max_servers,
+    describe_pilots,
+    parse_seconds,
+    parse_walltime,
 )
 from hesrpt.errors import InputError
 from hesrpt.units import parse_duration
@@ -92,11 +96,10 @@ class SlurmEngine(DaskEngine):
         idle: str | float = "1m",
         poll: str | float = "10s",
     ) -> None:
-        options = PilotOptions(
-            servers=servers,
-            max_pilots=max_pilots,
-            cores=cores,
-            walltime=walltime,
+        max_servers = count_max_servers(servers, max_pilots, cores)
+        seconds = parse_walltime(walltime)
+        options = describe_pilots(
+            walltime=seconds,
             partition=partition,
             account=account,
             qos=qos,
@@ -104,28 +107,34 @@ class SlurmEngine(DaskEngine):
             sbatch=sbatch,
             setup=setup,
             interface=interface,
-            directory=directory,
-            idle=idle,
-            poll=poll,
         )
-        self.pilots = options.create_table()
+        self.pilots = PilotTable(
+            max_pilots=math.ceil(max_servers / cores),
+            cores=cores,
+            walltime=seconds,
+            idle_seconds=parse_seconds("idle", idle),
+        )
         self._ended: set[str] = set()  # pilots that we have ended; Dask may still list them
         self._decided_at = 0.0
-        self._cores = cores
         self._longest: dict[str, float] = {}  # item of each job so far, in seconds
-        self.cluster = PilotCluster(options, self.wake)
+        poll_seconds = parse_seconds("poll", poll)
+        self.cluster = PilotCluster(options | {"cores": cores}, directory, poll_seconds, self.wake)
         try:
-            super().__init__(options.max_servers, cluster=self.cluster.client)
+            super().__init__(max_servers, cluster=self.cluster.client)
             self.table.outlasts = self._outlasts
         except BaseException:
             self.cluster.close()
             raise
 
     def max_command_width(self) -> float:
-        return min(self._cores, self.max_capacity())
+        return min(self.pilots.cores, self.max_capacity())
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome | FinishedItems]:
         outcomes = super().wait_for_outcomes(timeout)
+        for each in outcomes:
+            if isinstance(each, FinishedItems) or each.is_done:
+                longest = max(each.seconds) if isinstance(each, FinishedItems) else each.seconds
+                self._longest[each.job] = max(self._longest.get(each.job, 0.0), longest)
         now = time.monotonic()
         if now - self._decided_at >= _DECIDE_SECONDS:
             self._decided_at = now
@@ -166,10 +175,6 @@ class SlurmEngine(DaskEngine):
     def _outlasts(self, worker: Worker, batch: Batch) -> bool:
         seconds = self._estimate_seconds(batch)
         return self.pilots.outlasts(str(worker.name), seconds, time.monotonic())
-
-    def _observe(self, job: str, seconds: float) -> None:
-        self._longest[job] = max(self._longest.get(job, 0.0), seconds)
-        super()._observe(job, seconds)
 
 
 # --- what Slurm's commands say: whether it takes a script, what became of jobs ------------------
@@ -264,12 +269,18 @@ _SHOWN_LINES = 5
 class PilotCluster:
     """A Dask scheduler in this process, and pilots that are its workers."""
 
-    def __init__(self, options: PilotOptions, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        parent: str | Path | None,
+        poll_seconds: float,
+        on_news: Callable[[], None],
+    ) -> None:
         check_commands()
         self.job_name = f"hesrpt-{uuid.uuid4().hex[:8]}"
-        self.directory = create_private_directory(options.directory, self.job_name)
+        self.directory = create_private_directory(parent, self.job_name)
         self._numbers = count(1)
-        self._on_news, self._poll_seconds = on_news, options.poll_seconds
+        self._on_news, self._poll_seconds = on_news, poll_seconds
         self._is_closed = threading.Event()
         self._states: dict[str, tuple[SlurmState, float]] | None = None
         try:
@@ -292,12 +303,12 @@ class PilotCluster:
         self._thread = threading.Thread(target=self._poll, name="hesrpt-slurm", daemon=True)
         self._thread.start()
 
-    def _create_cluster(self, options: PilotOptions) -> Any:
+    def _create_cluster(self, options: Mapping[str, Any]) -> Any:
         security = create_security(self.directory)
         create_cluster = import_slurm_cluster()
         try:
             return create_cluster(
-                **options.describe_cluster(),
+                **options,
                 job_name=self.job_name,
                 log_directory=str(self.directory),
                 local_directory="${TMPDIR:-/tmp}",  # of the node: the shell there expands it
