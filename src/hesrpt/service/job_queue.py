@@ -10,13 +10,13 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_end import ENDED, JobEnd, describe_end
+from hesrpt.jobs.job_end import JobEnd, describe_end
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import ClientJobs
@@ -197,18 +197,10 @@ class JobQueue:
         """Ask the scheduler to change a group of jobs; return what was done."""
         return self._ask_once(Request(kind=kind, group=name, weight=weight))
 
-    def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> list[str]:
-        """Ask for a change of several jobs; return the names of those that were changed."""
-        found = list(self.driver.jobs.values())
-        jobs = [job for job in found if job.state not in ENDED and is_meant(job)]
-        answers = self._ask([Request(kind=kind, job=job.number) for job in jobs])
-        pairs = zip(jobs, answers, strict=True)
-        return [job.name for job, answer in pairs if answer is None or not answer.is_refused]
-
     def change_chosen(
         self,
         kind: RequestKind,
-        names: Sequence[str],
+        names: Sequence[str] = (),
         group: str | None = None,
         weight: float | None = None,
     ) -> list[RequestResult]:
@@ -252,10 +244,6 @@ class JobQueue:
         return self.driver.ask(requests, ANSWER_SECONDS) if requests else []
 
     # --- the end --------------------------------------------------------------------------------
-
-    def is_idle(self) -> bool:
-        """Return whether no item runs now."""
-        return self.driver.core.tally.observed == 0
 
     def count_running_items(self) -> int:
         """Return how many items run now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.job_view import STATES
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
-from hesrpt.scheduler.requests import UnknownTargetError
+from hesrpt.scheduler.requests import RequestResult, UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
@@ -153,8 +154,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
-        changed = await run_in_threadpool(queue.change_all, kind, lambda job: True)
-        return answer(answers.ChangedJobs(jobs=changed))
+        results = await run_in_threadpool(queue.change_chosen, kind)
+        return answer(answers.ChangedJobs(jobs=_list_changed(results)))
 
     @router.post(
         "/changes",
@@ -256,6 +257,11 @@ def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "names": names or [], "group": group, "weight": weight}
 
 
+def _list_changed(results: Sequence[RequestResult]) -> list[str]:
+    """Return the names of the jobs that were changed."""
+    return [each.job for each in results if not each.is_refused]
+
+
 def _check_weight(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
@@ -315,7 +321,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     )
     def cancel_group(name: Name) -> Response:
         _find_group(queue, name)
-        cancelled = queue.change_all("cancel", lambda job: job.spec.group == name)
+        cancelled = _list_changed(queue.change_chosen("cancel", group=name))
         text = f"cancelled {format_count(len(cancelled), 'job')}"
         return answer(answers.CancelledGroup(jobs=cancelled, text=text))
 
