@@ -29,7 +29,6 @@ from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,
     METRICS_TYPE,
-    JobViews,
     Sorting,
     count_states,
     is_wanted,
@@ -37,6 +36,8 @@ from hesrpt.service.views import (
     list_items,
     show_servers,
     sort_jobs,
+    view_fully,
+    view_jobs,
     write_metrics,
 )
 from hesrpt.storage.journal_entries import RequestKind
@@ -95,11 +96,12 @@ _JOBS_TO_ADD = {
 def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
-    views = JobViews(queue)
 
     def change(name: str, kind: RequestKind, weight: float | None = None) -> Response:
         text = queue.change(name, kind, weight)
-        return answer(answers.ChangedJob(job=views.view(queue.find_job(name)), text=text))
+        return answer(
+            answers.ChangedJob(job=view_jobs(queue, [queue.find_job(name)])[0], text=text)
+        )
 
     @router.get("/jobs", summary="List jobs", response_model=answers.JobPage)
     def list_jobs(
@@ -118,7 +120,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
         found = [job for job in jobs if is_wanted(job, states, group, search)]
         sort_jobs(found, sort, queue.driver.recall_ends(), descending=order == "desc")
-        page = views.view_all(found[offset : offset + limit], lists_failures=failures)
+        page = view_jobs(queue, found[offset : offset + limit], lists_failures=failures)
         return answer(answers.JobPage(jobs=page, total=len(found), counts=count_states(jobs)))
 
     @router.post(
@@ -143,7 +145,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
         digest = blake2b(body, digest_size=16).hexdigest()
         jobs = await queue.add(specs, idempotency_key, digest)
-        return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
+        return answer(answers.AddedJobs(jobs=view_jobs(queue, jobs)), 201)
 
     @router.patch(
         "/jobs",
@@ -211,7 +213,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
 
     @router.get("/jobs/{name}", summary="Show a job", response_model=answers.JobDetails)
     def show_job(name: Name, request: Request) -> Response:
-        return answer(views.view_fully(queue.find_job(name), request.state.access))
+        return answer(view_fully(queue, queue.find_job(name), request.state.access))
 
     @router.patch(
         "/jobs/{name}",
