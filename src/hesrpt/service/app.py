@@ -67,7 +67,7 @@ def add_error_handlers(app: FastAPI) -> None:
         problem = error.errors()[0]
         name = problem["loc"][-1]
         detail = f"{name}: {str(problem['msg']).lower()}"
-        return answer(Problem(detail=detail, reason="invalid"), 422)
+        return answer(Problem(detail=detail, reason="invalid", text=None), 422)
 
     def pass_on(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -75,8 +75,10 @@ def add_error_handlers(app: FastAPI) -> None:
         missing = {404: f"there is nothing at {path}", 405: f"{path} has no {request.method}"}
         if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in missing:
             detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
-            return answer(Problem(detail=detail, reason="no_such_path"), error.status_code)
-        return answer(Problem(detail=error.detail, reason="refused"), error.status_code)
+            return answer(
+                Problem(detail=detail, reason="no_such_path", text=None), error.status_code
+            )
+        return answer(Problem(detail=error.detail, reason="refused", text=None), error.status_code)
 
     def give_up(request: Request, error: Exception) -> Response:
         return Response(status_code=400)  # nobody gets it

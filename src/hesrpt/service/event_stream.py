@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -127,7 +127,7 @@ class EventStream:
             pause = POLL_SECONDS * (2 if len(self._watchers) > MANY_WATCHERS else 1)
             await asyncio.sleep(pause)
             changed, removed = self._changes.find()
-            servers = replace(show_servers(self._queue, "owner"), time=0.0)
+            servers = show_servers(self._queue, "owner") | {"time": 0.0}
             if changed or removed or servers != told_servers:
                 quiet, told_servers = 0.0, servers
                 self._number += 1

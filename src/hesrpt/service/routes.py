@@ -332,7 +332,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
 
 def _find_group(queue: JobQueue, name: str) -> answers.ShownGroup:
     for group in list_groups(queue):
-        if group.name == name:
+        if group["name"] == name:
             return group
     raise UnknownTargetError(f"there is no group {name!r}")
 

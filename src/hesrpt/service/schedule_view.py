@@ -36,7 +36,7 @@ class ComparisonCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._found = Analysis()
+        self._found = Analysis(comparison=None, bound=None)
         self._ended = 0  # how many jobs had ended when it was started
         self._next_start = 0.0
         self._process: KeptProcess | None = None
@@ -70,7 +70,7 @@ class ComparisonCache:
                 output.seek(0)
                 errors.seek(0)
                 if code == 0:
-                    found = Analysis(**json.load(output))
+                    found = json.load(output)
                 elif code not in (-signal.SIGKILL, -signal.SIGTERM):
                     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
                     problem = lines[-1] if lines else f"exit code {code}"
@@ -111,8 +111,7 @@ def show_schedule(
         **picture,
         mean_flow_time=sum(flow_times) / len(flow_times) if flow_times else None,
         ended=len(flow_times),
-        comparison=analysis.comparison,
-        bound=analysis.bound,
+        **analysis,
     )
 
 
