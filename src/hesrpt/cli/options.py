@@ -150,8 +150,7 @@ SizeError = Annotated[
 ]
 AsJson = Annotated[bool, output_option("Print JSON.", "--json")]
 PlotFile = Annotated[
-    Path | None,
-    output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE"),
+    Path | None, output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE")
 ]
 CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--csv", metavar="FILE")]
 
@@ -207,10 +206,7 @@ class SpeedupOptions:
 
     p: Annotated[
         float | None,
-        number_option(
-            "Power law: k servers are k^P times as fast as one; 0 < P < 1.",
-            metavar="P",
-        ),
+        number_option("Power law: k servers are k^P times as fast as one; 0 < P < 1.", metavar="P"),
     ] = None
     parallel_fraction: Annotated[
         float | None,
@@ -223,8 +219,7 @@ class SpeedupOptions:
         ),
     ] = None
     max_servers: Annotated[
-        float | None,
-        number_option("Maximum number of servers that one job can use.", metavar="K"),
+        float | None, number_option("Maximum number of servers that one job can use.", metavar="K")
     ] = None
     time_shared: Annotated[
         bool,

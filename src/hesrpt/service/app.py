@@ -93,10 +93,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def create_routes(
-    queue: JobQueue,
-    events: EventStream,
-    comparisons: ComparisonCache,
-    streams: StreamLimit,
+    queue: JobQueue, events: EventStream, comparisons: ComparisonCache, streams: StreamLimit
 ) -> FastAPI:
     """Create the application without the checks around it."""
     app = FastAPI(
