@@ -412,7 +412,7 @@ def _change_jobs(
     if not names and not all_jobs and group is None:
         from hesrpt.storage.job_names import describe_names
 
-        known = describe_names(run.list_names())
+        known = describe_names(run.read(failures=False).names)
         raise InputError(f"JOB is missing; name jobs, or use --all; {known}")
     if names and all_jobs:
         raise InputError("--all means all jobs: leave out their names")
@@ -436,9 +436,8 @@ def _change_jobs(
             where = "" if group is None else f" in group {group!r}"
             verb = "change" if kind == "weight" else kind
             print(escape(f"nothing to do: there is no job to {verb}{where}"))
-        if not all(result.is_answered for result in results) and (
-            hint := run.explain_missing_answers()
-        ):
-            print(escape(hint))
+        is_answered = all(result.is_answered for result in results)
+        if not is_answered and (obstacle := run.read(failures=False).obstacle):
+            print(escape(obstacle))
     if any(result.is_refused for result in results):
         raise typer.Exit(1)

@@ -89,9 +89,7 @@ def _print_run(view: RunView, *, shows_all: bool) -> None:
         text = f"requested for {name}, but not done yet: {request.describe()}"
         console.print(literal(text), soft_wrap=True)
     console.print()
-    scheduler = f"a scheduler is running: {run.describe()}"
-    if run.note:
-        scheduler = f"{run.note}{view.continuation}"
+    scheduler = view.obstacle or f"a scheduler is running: {run.describe()}"
     console.print(literal(scheduler), soft_wrap=True)
 
 

@@ -306,13 +306,12 @@ class Client:
         """Pause, resume or weigh all jobs of a group; return what was done."""
         content = {"paused": paused, "weight": weight}
         given = {key: value for key, value in content.items() if value is not None}
-        path = f"groups/{quote(name, safe='')}"
-        return str(self._request("PATCH", path, content=given).json()["text"])
+        answer = self._request("PATCH", _get_path(name, "groups"), content=given)
+        return str(answer.json()["text"])
 
     def cancel_group(self, name: str) -> list[str]:
         """End all jobs of a group; return their names."""
-        path = f"groups/{quote(name, safe='')}"
-        return list(self._request("DELETE", path).json()["jobs"])
+        return list(self._request("DELETE", _get_path(name, "groups")).json()["jobs"])
 
     # --- requests, and what goes wrong with them --------------------------------------------------
 
@@ -433,8 +432,8 @@ class RemoteJob:
         return self.client.logs(self.name, item)
 
 
-def _get_path(name: str) -> str:
-    return f"jobs/{quote(name, safe='')}"
+def _get_path(name: str, kind: str = "jobs") -> str:
+    return f"{kind}/{quote(name, safe='')}"
 
 
 # --- addresses and errors -------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -143,9 +144,9 @@ class JobQueue:
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""
-        if name in self.driver.jobs or name in self.earlier:
-            return True
-        return any(spec.name == name for spec in self.list_submitted())
+        with suppress(UnknownTargetError):
+            return self.find_job(str(name)) is not None
+        return False
 
     # --- changes --------------------------------------------------------------------------------
 
@@ -159,26 +160,20 @@ class JobQueue:
         if self.is_stopping:
             raise StoppingError("the service is stopping, and takes no more jobs")
         self.driver.raise_failure()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Sequence[LiveJob | JobRecord]] = loop.create_future()
+        answer: Future[Sequence[LiveJob | JobRecord]] = Future()
 
-        def set_answer(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
-            if answer.done():  # the client has given up
-                return
+        def reply(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
             if isinstance(found, InputError):
                 answer.set_exception(found)
             else:
                 answer.set_result(found)
 
-        def reply(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
-            with suppress(RuntimeError):  # the service has stopped
-                loop.call_soon_threadsafe(set_answer, found)
-
         jobs = ClientJobs(specs, key, digest, time.time(), reply)
         self.driver.add_for_client(jobs)
+        answered = asyncio.wrap_future(answer)
         while True:
             with suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(answer), ANSWER_SECONDS)
+                return await asyncio.wait_for(asyncio.shield(answered), ANSWER_SECONDS)
             self.driver.raise_failure()
             if self.driver.withdraw(jobs):  # otherwise, they are being written
                 raise BusyError("the scheduler is busy; try again in a moment")

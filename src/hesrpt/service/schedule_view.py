@@ -124,20 +124,16 @@ def sample_holdings(
     """
     start = holdings[0].time if holdings else 0.0
     edges = np.linspace(start, max(now, start + 1e-6), points + 1)
+    changes: dict[int, list[Holding]] = {}
+    for holding in holdings:
+        changes.setdefault(holding.job, []).append(holding)
     areas: dict[int, np.ndarray[Any, Any]] = {}
-    since: dict[int, tuple[float, int]] = {}
-
-    def add(number: int, end: float) -> None:
-        began, servers = since.get(number, (end, 0))
-        if servers and end > began:
-            area = areas.setdefault(number, np.zeros(points))
-            area += servers * np.diff(np.clip(edges, began, end))
-
-    for moment, number, servers in holdings:
-        add(number, moment)
-        since[number] = (moment, servers)
-    for number in list(since):
-        add(number, float(edges[-1]))
+    for number, held in changes.items():
+        times = np.array([each.time for each in held] + [edges[-1]])
+        servers = np.array([each.servers for each in held])
+        held_until = np.concatenate(([0.0], np.cumsum(servers * np.diff(times))))
+        if held_until[-1] > 0:
+            areas[number] = np.diff(np.interp(edges, times, held_until))
     width = edges[1] - edges[0]
     capacity = areas.pop(WHOLE_POOL, np.zeros(points)) / width
     largest = sorted(areas, key=lambda number: -areas[number].sum())[:jobs]
