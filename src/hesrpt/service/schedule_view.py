@@ -96,22 +96,21 @@ def show_schedule(
     queue: JobQueue, comparisons: ComparisonCache, points: int, jobs: int
 ) -> ShownSchedule:
     """Return who held how many servers when: the jobs that held most, and all others together."""
-    driver = queue.driver
-    now = driver.now
-    holdings = driver.holdings[-_MAX_CHANGES:]
+    holdings = queue.driver.holdings[-_MAX_CHANGES:]
     names = {job.number: job.spec.name for job in queue.list_jobs()}
-    picture = sample_holdings(holdings, now, points, jobs)
-    picture["series"] = [
-        JobSeries(name=names.get(number, f"job {number}"), servers=servers)
-        for number, servers in picture["series"]
-    ]
+    picture = sample_holdings(holdings, queue.driver.now, points, jobs)
     flow_times = queue.list_flow_times()
-    analysis = comparisons.get(len(flow_times))
     return ShownSchedule(
-        **picture,
+        times=picture["times"],
+        series=[
+            JobSeries(name=names.get(number, f"job {number}"), servers=servers)
+            for number, servers in picture["series"]
+        ],
+        others=picture["others"],
+        capacity=picture["capacity"],
         mean_flow_time=sum(flow_times) / len(flow_times) if flow_times else None,
         ended=len(flow_times),
-        **analysis,
+        **comparisons.get(len(flow_times)),
     )
 
 
