@@ -15,7 +15,6 @@ import typer
 
 from hesrpt.errors import InputError
 from hesrpt.policies import POLICIES, list_malleable_policies
-from hesrpt.workload import SIZES
 
 if TYPE_CHECKING:
     from hesrpt.cli.run_access import RunView
@@ -35,11 +34,6 @@ def complete_policies(incomplete: str) -> list[str]:
     """Return completions of the last name in a comma-separated list of policies."""
     *complete, _ = incomplete.split(",")
     return [",".join([*complete, name]) for name in POLICIES if name not in complete]
-
-
-def complete_sizes() -> list[str]:
-    """Return the size distributions."""
-    return list(SIZES)
 
 
 def complete_engine() -> list[str]:

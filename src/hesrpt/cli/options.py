@@ -23,7 +23,6 @@ from hesrpt.cli.completion import (
     complete_engine,
     complete_job,
     complete_malleable_policy,
-    complete_sizes,
 )
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
@@ -307,7 +306,7 @@ class JobOptions:
             f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
             f"By default, {_DEFAULT_SIZES}.",
             metavar="NAME",
-            complete=complete_sizes,
+            complete=lambda: list(SIZES),
         ),
     ] = None
 

@@ -128,11 +128,6 @@ def is_wanted(job: KnownJob, states: Collection[str], group: str | None, search:
     return text in spec.name.lower() or text in (write_command(spec) or "").lower()
 
 
-def _get_end(job: KnownJob) -> float:
-    """Return when a job has ended; 0 if it has not."""
-    return 0.0 if isinstance(job, JobSpec) or job.ended is None else job.ended
-
-
 def sort_jobs(
     jobs: list[KnownJob], sort: Sorting, ends: Mapping[str, float], *, descending: bool
 ) -> None:
@@ -142,7 +137,7 @@ def sort_jobs(
             jobs.sort(key=lambda job: get_spec(job).name, reverse=descending)
         case "state":
             # Of the jobs that have ended, the latest come first: those are looked at.
-            jobs.sort(key=lambda job: -_get_end(job))
+            jobs.sort(key=lambda job: -(getattr(job, "ended", None) or 0.0))
             jobs.sort(key=lambda job: _RANKS[get_state(job)], reverse=descending)
         case "eta":
             never = float("-inf" if descending else "inf")
