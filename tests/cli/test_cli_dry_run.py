@@ -6,8 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from support.shell import call
+import pytest
+from support.shell import assert_refused, call
 
+from hesrpt import Pool
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.pool.batch_run import RunOptions, run_jobs
 
@@ -105,3 +107,46 @@ def test_commands_have_the_directory_and_the_servers_that_they_would_have(tmp_pa
     assert "'c \"{servers}\"'" in printed
     assert '"{servers}": not known before the job starts' in printed
     assert "  cd 'in here' && printf %s $'x\\ny'\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "message"),
+    [
+        ("min_servers = 3", (), "job 'a': it needs at least 3 servers, but there are only 2"),
+        ("resources = {gpu = 1}", (), "job 'a': each item needs 1 gpu, but how much there is"),
+        ("resources = {gpu = 2}", ("--resources", "gpu=1"), "needs 2 gpu, but there is only 1"),
+        ("", ("--servers", "0"), "--servers must be a whole number of at least 1"),
+        ("", ("--policy", "fcfs"), "policy fcfs cannot share servers"),
+        ("", ("--state", "s", "--on-change", "never"), "--on-change must be one of"),
+        ("", ("--engine", "moon"), "--engine must be one of"),
+        ("", ("--engine-option", "crater=7"), "crater is not an option of engine 'local'"),
+        ("", ("--resources", "gpu=-1"), "gpu"),
+    ],
+)
+def test_what_a_run_refuses_a_dry_run_refuses(
+    tmp_path: Path, job: str, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "jobs.toml").write_text(
+        f'servers = 2\n[[job]]\nname = "a"\ncommand = "true"\n{job}\n'
+    )
+    previewed = call("run", "jobs.toml", "--dry-run", *arguments, cwd=tmp_path)
+    assert_refused(previewed, message)
+    assert call("run", "jobs.toml", *arguments, cwd=tmp_path).stderr == previewed.stderr
+
+
+def test_run_that_goes_on_has_the_resources_that_it_had(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\ncommand = "true"\nresources = {gpu = 1}\n')
+    first = call("run", "jobs.toml", "--state", "s", "--resources", "gpu=1", cwd=tmp_path)
+    assert first.returncode == 0
+    jobs.write_text(jobs.read_text().replace('"a"', '"b"'))
+    previewed = call("run", "jobs.toml", "--state", "s", "--dry-run", cwd=tmp_path)
+    assert (previewed.returncode, previewed.stderr) == (0, "")
+
+
+def test_run_without_jobs_is_refused(tmp_path: Path) -> None:
+    with Pool(servers=1, state=tmp_path / "s"):
+        pass
+    for arguments in ((), ("--dry-run",)):
+        done = call("run", "--state", "s", *arguments, cwd=tmp_path)
+        assert_refused(done, "s: the run has no jobs yet; give a jobs file")

@@ -7,6 +7,7 @@ import operator
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -281,6 +282,19 @@ def test_report_compares_jobs_that_ended_in_the_step_in_which_they_started(tmp_p
         done = call(*arguments, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         assert "short" in done.stdout
+
+
+def test_report_on_jobs_that_never_held_a_server(tmp_path: Path) -> None:
+    with Pool(servers=1, state=tmp_path / "s") as pool:
+        first = pool.map(time.sleep, [3600], name="first")
+        pool.map(abs, range(5), name="second", after=first)
+        pool.map(abs, [], name="empty").wait()
+        call("cancel", "s", "second", "first", cwd=tmp_path)
+    for arguments in ([], ["--json"], ["--csv", "r.csv", "--plot", "r.svg"]):
+        done = call("report", "s", *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "second" in done.stdout
+        assert "empty" in done.stdout
 
 
 def test_job_that_ended_a_moment_ago_has_no_plan(tmp_path: Path) -> None:

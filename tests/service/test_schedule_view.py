@@ -106,9 +106,9 @@ def test_another_process_compares(tmp_path: Path) -> None:
         for name in "abc":
             pool.map(abs, range(9), name=name)
     cache = ComparisonCache(tmp_path / "s")
-    assert cache.get(0) == Analysis()
+    assert cache.get(0) == Analysis(comparison=None, bound=None)
     cache.get(3)
-    wait_until(lambda: cache.get(3).comparison is not None, 300)
-    found = TypeAdapter(Analysis).validate_python(vars(cache.get(3)))
-    assert found.comparison is not None
-    assert found.comparison.jobs == 3
+    wait_until(lambda: cache.get(3)["comparison"] is not None, 300)
+    found = TypeAdapter(Analysis).validate_python(cache.get(3))
+    assert found["comparison"] is not None
+    assert found["comparison"]["jobs"] == 3

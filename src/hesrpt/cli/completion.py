@@ -15,10 +15,9 @@ import typer
 
 from hesrpt.errors import InputError
 from hesrpt.policies import POLICIES, list_malleable_policies
-from hesrpt.workload import SIZES
 
 if TYPE_CHECKING:
-    from hesrpt.cli.run_access import DirectoryRun, ServiceRun
+    from hesrpt.cli.run_access import RunView
 
 
 def complete_policy() -> list[tuple[str, str]]:
@@ -35,11 +34,6 @@ def complete_policies(incomplete: str) -> list[str]:
     """Return completions of the last name in a comma-separated list of policies."""
     *complete, _ = incomplete.split(",")
     return [",".join([*complete, name]) for name in POLICIES if name not in complete]
-
-
-def complete_sizes() -> list[str]:
-    """Return the size distributions."""
-    return list(SIZES)
 
 
 def complete_engine() -> list[str]:
@@ -74,7 +68,7 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs of the run whose names start with ``incomplete``."""
     try:
         run, typed = _find_run(ctx)
-        return _complete_name([name for name in run.list_names() if name not in typed], incomplete)
+        return _complete_name([name for name in run.names if name not in typed], incomplete)
     except InputError:
         return []
 
@@ -82,7 +76,7 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups of jobs of the run that start with ``incomplete``."""
     try:
-        return _complete_name(_find_run(ctx)[0].list_groups(), incomplete)
+        return _complete_name(_find_run(ctx)[0].groups, incomplete)
     except InputError:
         return []
 
@@ -93,12 +87,13 @@ def _complete_name(names: Iterable[str], incomplete: str) -> list[str]:
     return [_escape_in_bash(name) for name in found]
 
 
-def _find_run(ctx: typer.Context) -> tuple[DirectoryRun | ServiceRun, list[str]]:
+def _find_run(ctx: typer.Context) -> tuple[RunView, list[str]]:
     """Return the run that the words so far are about, and those that do not say which it is."""
     from hesrpt.cli.options import RunChoice
 
     given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
-    return RunChoice(**given).find(ctx.params.get("jobs"))
+    run, words = RunChoice(**given).find(ctx.params.get("jobs"))
+    return run.read(failures=False), words
 
 
 def _escape_in_bash(name: str) -> str:

@@ -52,7 +52,84 @@ _EMPTY_BRACES = "{}"
 _REFUSED = 1
 
 
+@dataclass(frozen=True)
+class NewJob:
+    """The options of a job to add, by their keys in a jobs file."""
+
+    name: Annotated[
+        str | None, option("Name of the job. By default, that of the program.", metavar="NAME")
+    ] = None
+    group: Annotated[
+        str | None, _order_option("Its group.", metavar="NAME", complete=complete_group)
+    ] = None
+    after: Annotated[
+        list[str] | None,
+        _order_option(
+            "Start when this job has ended well. Can be repeated.",
+            metavar="JOB",
+            complete=complete_job,
+        ),
+    ] = None
+    after_failure: Annotated[
+        str | None,
+        _order_option(
+            "If such a job fails: cancel this one, the default, or release it.",
+            metavar="CHOICE",
+            complete=complete_after_failure,
+        ),
+    ] = None
+    weight: Annotated[
+        float | None,
+        number_option(
+            "What a second of its flow time costs; 1 by default.", metavar="W", panel=_ORDER_PANEL
+        ),
+    ] = None
+    servers: Annotated[
+        int | None, _need_count("How many servers it gets. Sets --min-servers and --max-servers.")
+    ] = None
+    min_servers: Annotated[
+        int | None, _need_count("The fewest servers that it gets.", "--min-servers", "--min")
+    ] = None
+    max_servers: Annotated[
+        int | None, _need_count("The most servers that it gets.", "--max-servers", "--max")
+    ] = None
+    resources: Annotated[
+        str | None,
+        _need_option(
+            "What each item needs besides a server, for example gpu=1,memory=4GB.",
+            metavar="KIND=N,…",
+        ),
+    ] = None
+    size: Annotated[
+        str | None,
+        _need_option(
+            "Work on one server, for example 90s or 2h, if it is known.", metavar="DURATION"
+        ),
+    ] = None
+    timeout: Annotated[
+        str | None, option("Stop an item after this long; it has failed then.", metavar="DURATION")
+    ] = None
+    retries: Annotated[
+        int | None, whole_number_option("How often a failed item runs again; once by default.")
+    ] = None
+    keep_going: Annotated[
+        bool, option("If an item fails, go on with the others.", "--keep-going")
+    ] = False
+    cwd: Annotated[
+        Path | None, option("Where to run it. By default, the current directory.", metavar="DIR")
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
+    ] = None
+    on_end: Annotated[
+        list[str] | None,
+        option("Command to run or address to post to when it has ended.", metavar="HOOK"),
+    ] = None
+
+
 def add(
+    *,
     run: RunChoice,
     words: Annotated[
         list[str] | None,
@@ -64,76 +141,7 @@ def add(
             "and without ::: reads the items from standard input.",
         ),
     ] = None,
-    name: Annotated[
-        str | None, option("Name of the job. By default, that of the program.", metavar="NAME")
-    ] = None,
-    group: Annotated[
-        str | None, _order_option("Its group.", metavar="NAME", complete=complete_group)
-    ] = None,
-    after: Annotated[
-        list[str] | None,
-        _order_option(
-            "Start when this job has ended well. Can be repeated.",
-            metavar="JOB",
-            complete=complete_job,
-        ),
-    ] = None,
-    after_failure: Annotated[
-        str | None,
-        _order_option(
-            "If such a job fails: cancel this one, the default, or release it.",
-            metavar="CHOICE",
-            complete=complete_after_failure,
-        ),
-    ] = None,
-    weight: Annotated[
-        float | None,
-        number_option(
-            "What a second of its flow time costs; 1 by default.", metavar="W", panel=_ORDER_PANEL
-        ),
-    ] = None,
-    servers: Annotated[
-        int | None, _need_count("How many servers it gets. Sets --min-servers and --max-servers.")
-    ] = None,
-    min_servers: Annotated[
-        int | None, _need_count("The fewest servers that it gets.", "--min-servers", "--min")
-    ] = None,
-    max_servers: Annotated[
-        int | None, _need_count("The most servers that it gets.", "--max-servers", "--max")
-    ] = None,
-    resources: Annotated[
-        str | None,
-        _need_option(
-            "What each item needs besides a server, for example gpu=1,memory=4GB.",
-            metavar="KIND=N,…",
-        ),
-    ] = None,
-    size: Annotated[
-        str | None,
-        _need_option(
-            "Work on one server, for example 90s or 2h, if it is known.", metavar="DURATION"
-        ),
-    ] = None,
-    timeout: Annotated[
-        str | None, option("Stop an item after this long; it has failed then.", metavar="DURATION")
-    ] = None,
-    retries: Annotated[
-        int | None, whole_number_option("How often a failed item runs again; once by default.")
-    ] = None,
-    keep_going: Annotated[
-        bool, option("If an item fails, go on with the others.", "--keep-going")
-    ] = False,
-    cwd: Annotated[
-        Path | None, option("Where to run it. By default, the current directory.", metavar="DIR")
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
-    ] = None,
-    on_end: Annotated[
-        list[str] | None,
-        option("Command to run or address to post to when it has ended.", metavar="HOOK"),
-    ] = None,
+    job: NewJob,
     wait: Annotated[
         bool, option("Wait until it has ended; exit with 1 if it is not done.", "--wait")
     ] = False,
@@ -149,32 +157,24 @@ def add(
     from hesrpt.cli.status import wait_for_jobs
     from hesrpt.service.job_requests import name_command
 
-    if after_failure is not None and not after:
+    if job.after_failure is not None and not job.after:
         raise InputError("--after-failure says what to do if a job of --after fails: give --after")
     target, _ = run.find(None)
-    added = parse_words(words or [])
-    place = os.path.abspath(cwd or Path.cwd()).replace("{", "{{").replace("}", "}}")
-    job: dict[str, Any] = {
-        "name": name or name_command(added.command),
-        "command": added.command,
-        "items": added.items,
-        "group": group,
-        "after": after or None,
-        "after_failure": after_failure,
-        "weight": weight,
-        "servers": servers,
-        "min_servers": min_servers,
-        "max_servers": max_servers,
-        "resources": None if resources is None else parse_pairs(resources, _RESOURCES, "resources"),
-        "size": size,
-        "timeout": timeout,
-        "retries": retries,
-        "keep_going": keep_going or None,
-        "cwd": place,
-        "env": dict(_split_variable(each) for each in env or ()) or None,
-        "on_end": on_end or None,
+    command, items = parse_words(words or [])
+    given: dict[str, Any] = vars(job) | {
+        "name": job.name or name_command(command),
+        "command": command,
+        "items": items,
+        "cwd": _double_braces(os.path.abspath(job.cwd or Path.cwd())),
+        "env": dict(_split_variable(each) for each in job.env or ()),
     }
-    given = {key: value for key, value in job.items() if value is not None}
+    if job.resources is not None:
+        given["resources"] = parse_pairs(job.resources, _RESOURCES, "resources")
+    given = {
+        key: value
+        for key, value in given.items()
+        if value is not None and value is not False and value not in ([], {})
+    }
     jobs = _add_and_print(lambda: target.add([given]), as_json=as_json, is_waited_for=wait)
     if wait:
         wait_for_jobs(target, jobs.names, None, as_json=as_json)
@@ -184,7 +184,12 @@ def _split_variable(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
         raise InputError(f"--env must be like NAME=VALUE, got {text!r}")
-    return name, value.replace("{", "{{").replace("}", "}}")
+    return name, _double_braces(value)
+
+
+def _double_braces(text: str) -> str:
+    """Return a text in which braces mean themselves."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 class AddedCommand(NamedTuple):
@@ -407,7 +412,7 @@ def _change_jobs(
     if not names and not all_jobs and group is None:
         from hesrpt.storage.job_names import describe_names
 
-        known = describe_names(run.list_names())
+        known = describe_names(run.read(failures=False).names)
         raise InputError(f"JOB is missing; name jobs, or use --all; {known}")
     if names and all_jobs:
         raise InputError("--all means all jobs: leave out their names")
@@ -431,9 +436,8 @@ def _change_jobs(
             where = "" if group is None else f" in group {group!r}"
             verb = "change" if kind == "weight" else kind
             print(escape(f"nothing to do: there is no job to {verb}{where}"))
-        if not all(result.is_answered for result in results) and (
-            hint := run.explain_missing_answers()
-        ):
-            print(escape(hint))
+        is_answered = all(result.is_answered for result in results)
+        if not is_answered and (obstacle := run.read(failures=False).obstacle):
+            print(escape(obstacle))
     if any(result.is_refused for result in results):
         raise typer.Exit(1)

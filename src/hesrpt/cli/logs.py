@@ -42,7 +42,7 @@ def logs(
 
     target, words = run.find(jobs)
     if not words:
-        raise InputError(f"JOB is missing; {describe_names(target.list_names())}")
+        raise InputError(f"JOB is missing; {describe_names(target.read(failures=False).names)}")
     if len(words) > 2:
         raise InputError(f"one JOB and one ITEM are enough, got {words[2]!r}")
     job, item = words[0], _parse_item(words[1]) if len(words) > 1 else None

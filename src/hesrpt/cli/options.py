@@ -14,15 +14,15 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from hesrpt.cli.completion import (
     complete_engine,
     complete_job,
     complete_malleable_policy,
-    complete_sizes,
 )
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 POLICY_NAMES = ", ".join(POLICIES)
 _SPEEDUP_PANEL = "Speedup"
-_JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 _DEFAULT_SHAPE = 1.5
 _DEFAULT_SIZES = "exponential"
@@ -119,9 +118,6 @@ number_option = partial(option, parser=parse_number)
 whole_number_option = partial(option, parser=parse_whole_number, metavar="N")
 speedup_option = partial(option, panel=_SPEEDUP_PANEL)
 output_option = partial(option, panel="Output")
-_jobs_option = partial(option, panel=_JOBS_PANEL)
-_jobs_number = partial(number_option, panel=_JOBS_PANEL)
-_jobs_count = partial(whole_number_option, panel=_JOBS_PANEL)
 
 
 def malleable_policy_option(default: str) -> Any:
@@ -153,8 +149,7 @@ SizeError = Annotated[
 ]
 AsJson = Annotated[bool, output_option("Print JSON.", "--json")]
 PlotFile = Annotated[
-    Path | None,
-    output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE"),
+    Path | None, output_option("Save a plot of the result as .png, .svg or .pdf.", metavar="FILE")
 ]
 CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--csv", metavar="FILE")]
 
@@ -185,50 +180,49 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 def _get_parameters(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
+    parameters = []
+    for field in fields(group):
+        (declared,) = hints[field.name].__metadata__
+        if isinstance(declared, OptionInfo) and declared.rich_help_panel is None:
+            declared.rich_help_panel = getattr(group, "panel", None)
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=hints[field.name],
+            )
         )
-        for field in fields(group)
-    ]
+    return parameters
 
 
 @dataclass(frozen=True)
 class SpeedupOptions:
     """The speedup that all jobs share."""
 
+    panel: ClassVar = _SPEEDUP_PANEL
+
     p: Annotated[
         float | None,
-        number_option(
-            "Power law: k servers are k^P times as fast as one; 0 < P < 1.",
-            metavar="P",
-            panel=_SPEEDUP_PANEL,
-        ),
+        number_option("Power law: k servers are k^P times as fast as one; 0 < P < 1.", metavar="P"),
     ] = None
     parallel_fraction: Annotated[
         float | None,
-        number_option(
-            "Amdahl's law with parallel fraction F.", "--amdahl", metavar="F", panel=_SPEEDUP_PANEL
-        ),
+        number_option("Amdahl's law with parallel fraction F.", "--amdahl", metavar="F"),
     ] = None
     measured: Annotated[
         Path | None,
-        speedup_option(
+        option(
             "Measured speedups: a CSV file with columns servers and speedup.", metavar="FILE.CSV"
         ),
     ] = None
     max_servers: Annotated[
-        float | None,
-        number_option(
-            "Maximum number of servers that one job can use.", metavar="K", panel=_SPEEDUP_PANEL
-        ),
+        float | None, number_option("Maximum number of servers that one job can use.", metavar="K")
     ] = None
     time_shared: Annotated[
         bool,
-        speedup_option(
+        option(
             "Let jobs share a server in time: the speedup is linear below one server.",
             "--time-shared",
         ),
@@ -273,6 +267,8 @@ class SpeedupOptions:
 class JobOptions:
     """The jobs to simulate, from a file or drawn at random."""
 
+    panel: ClassVar = "Random jobs (instead of JOBS.CSV)"
+
     jobs: Annotated[
         Path | None,
         typer.Argument(
@@ -284,31 +280,33 @@ class JobOptions:
     ] = None
     pareto: Annotated[
         int | None,
-        _jobs_count(
+        whole_number_option(
             "Draw M jobs with Pareto-distributed sizes, all present at time 0.", metavar="M"
         ),
     ] = None
     shape: Annotated[
         float | None,
-        _jobs_number(
+        number_option(
             f"Shape of the Pareto distribution, for --pareto; {_DEFAULT_SHAPE} by default.",
             metavar="A",
         ),
     ] = None
     poisson: Annotated[
         int | None,
-        _jobs_count("Draw M jobs that arrive in a Poisson process; needs --rate.", metavar="M"),
+        whole_number_option(
+            "Draw M jobs that arrive in a Poisson process; needs --rate.", metavar="M"
+        ),
     ] = None
     rate: Annotated[
-        float | None, _jobs_number("Arrivals per unit of time, for --poisson.", metavar="R")
+        float | None, number_option("Arrivals per unit of time, for --poisson.", metavar="R")
     ] = None
     sizes: Annotated[
         str | None,
-        _jobs_option(
+        option(
             f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
             f"By default, {_DEFAULT_SIZES}.",
             metavar="NAME",
-            complete=complete_sizes,
+            complete=lambda: list(SIZES),
         ),
     ] = None
 
@@ -405,8 +403,6 @@ def _list_chosen(options: dict[str, object]) -> list[str]:
 
 # --- which run a command is about: a state directory, or a service with a URL ---------------------
 
-_run_option = partial(option, panel="Which run")
-
 
 def run_argument(metavar: str, text: str, *, complete: Any = complete_job) -> Any:
     """Return the argument of a command about a run: a state directory may come first."""
@@ -428,23 +424,25 @@ RunArguments = Annotated[
 class RunChoice:
     """The options that say which run a command is about."""
 
+    panel: ClassVar = "Which run"
+
     url: Annotated[
         str | None,
-        _run_option(
+        option(
             "Address of a service (hesrpt serve). By default, the variable HESRPT_URL.",
             metavar="URL",
         ),
     ] = None
     token: Annotated[
         str | None,
-        _run_option(
+        option(
             "Its token, unless the URL contains it. By default, the variable HESRPT_TOKEN.",
             metavar="TOKEN",
         ),
     ] = None
     state: Annotated[
         Path | None,
-        _run_option(
+        option(
             "State directory of a run or service. By default, the variable HESRPT_STATE.",
             metavar="DIR",
         ),
@@ -478,30 +476,22 @@ class RunChoice:
 
 # --- where items run ------------------------------------------------------------------------------
 
-# The names in ``--slurm``, and those of the engine's options.
-_SLURM_OPTIONS = {
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "max": "max_pilots",
-    "cores": "cores",
-    "memory": "memory",
-    "walltime": "walltime",
-    "idle": "idle",
-    "interface": "interface",
-    "directory": "directory",
-}
-
-_engine_option = partial(option, panel="Engine")
+# The names in ``--slurm``: those of the engine's options, except that max is short for max_pilots.
+_SLURM_OPTIONS = (
+    *("partition", "account", "qos", "max", "cores"),
+    *("memory", "walltime", "idle", "interface", "directory"),
+)
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """Where jobs run."""
 
+    panel: ClassVar = "Engine"
+
     engine: Annotated[
         str,
-        _engine_option(
+        option(
             "Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
             "slurm (Slurm jobs), or an engine that another package adds.",
             metavar="NAME",
@@ -510,7 +500,7 @@ class EngineOptions:
     ] = "local"
     engine_option: Annotated[
         list[str] | None,
-        _engine_option(
+        option(
             "An option of the engine, for example address=auto. The value is a text, or TOML "
             "such as 4 or {CPU = 4}. Repeat it for several options.",
             metavar="NAME=VALUE",
@@ -518,7 +508,7 @@ class EngineOptions:
     ] = None
     address: Annotated[
         str | None,
-        _engine_option(
+        option(
             "Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
             "the cluster this machine belongs to.",
             metavar="HOST:PORT",
@@ -526,7 +516,7 @@ class EngineOptions:
     ] = None
     resources: Annotated[
         str | None,
-        _engine_option(
+        option(
             "What this machine has besides servers, for example gpu=2,memory=64GB. On a "
             "cluster, the resources of one server, for example CPU=4,GPU=0.5; by default, one "
             "core.",
@@ -535,7 +525,7 @@ class EngineOptions:
     ] = None
     slurm: Annotated[
         str | None,
-        _engine_option(
+        option(
             "With --engine slurm: the Slurm jobs to submit, called pilots. For example "
             "partition=short,max=40,cores=4: at most 40 pilots of 4 cores. Also account, qos, "
             "memory, walltime, idle, interface and directory.",
@@ -601,7 +591,7 @@ def _parse_slurm(text: str) -> dict[str, Any]:
     expected = f"NAME=VALUE,… with names out of {', '.join(_SLURM_OPTIONS)}, each once"
     pairs = parse_pairs(text, expected, "slurm", _SLURM_OPTIONS)
     return {
-        _SLURM_OPTIONS[name]: int(value) if value.isdigit() else value
+        "max_pilots" if name == "max" else name: int(value) if value.isdigit() else value
         for name, value in pairs.items()
     }
 

@@ -205,28 +205,25 @@ def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool
     if hidden:
         yield lambda pool: None
         return
-    is_terminal = console.is_terminal
-    screen: Screen = (
-        TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
-    )
+    screen: Screen = LineScreen(console)
+    if console.is_terminal:
+        screen = TerminalScreen(console, leaves_table=False)
     shown: list[Pool] = []
-    last: list[RunOverview] = []
+    last: RunOverview | None = None
 
     def update(pool: Pool) -> None:
-        overview = pool.overview()
-        if shown:
-            screen.update(overview)
-        else:
-            shown.append(pool)
-            screen.open(overview)
-        last[:] = [overview]
+        nonlocal last
+        last = pool.overview()
+        (screen.update if shown else screen.open)(last)
+        shown[:] = [pool]
 
     try:
         yield update
-        last[:] = [pool.overview() for pool in shown]  # an interrupt cancels jobs that will go on
+        for pool in shown:
+            last = pool.overview()  # not after an interrupt, which cancels jobs that will go on
     finally:
-        for overview in last:
-            screen.close(overview)
+        if last is not None:
+            screen.close(last)
 
 
 def _log_to_file(path: Path) -> None:

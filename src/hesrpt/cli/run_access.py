@@ -52,14 +52,23 @@ class RunView:
     changes: Sequence[tuple[str, Request]] = ()  # requested for jobs, but not made yet
     continuation: str = ""  # how to continue if no scheduler is running
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all jobs, also of those that were only submitted."""
+        return [job.name for job in self.overview.jobs]
+
+    @property
+    def obstacle(self) -> str:
+        """Why nothing goes on, and what to do about it; empty while a scheduler is running."""
+        return f"{self.overview.note}{self.continuation}" if self.overview.note else ""
+
     def select(self, names: Collection[str]) -> RunView:
         """Return the same with the jobs of these names only; without names, all of it."""
         if not names:
             return self
-        known = [job.name for job in self.overview.jobs]
         for name in names:
-            if name not in known:
-                raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
+            if name not in self.names:
+                raise InputError(f"there is no job {name!r}; {describe_names(self.names, name)}")
         jobs = [job for job in self.overview.jobs if job.name in names]
         return replace(
             self,
@@ -123,26 +132,11 @@ class DirectoryRun:
             continuation=_describe_continuation(status, self.directory),
         )
 
-    def list_names(self) -> list[str]:
-        """Return the names of all jobs, also of those that were only submitted."""
-        return [job.name for job in read_status(self.directory).views]
-
-    def list_groups(self) -> list[str]:
-        """Return the names of the groups of jobs."""
-        return list(read_status(self.directory).groups)
-
     def change(
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
         return request_change(self.directory, kind, names, weight=weight, group=group)
-
-    def explain_missing_answers(self) -> str:
-        """Return why requests were not answered, and what to do about it."""
-        status = read_status(self.directory)
-        if status.is_running:
-            return ""
-        return f"no scheduler is running{_describe_continuation(status, self.directory)}"
 
     def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
         """Add jobs, given as values like those of a jobs file."""
@@ -181,8 +175,8 @@ class DirectoryRun:
         has_warned = False
         wanted: Sequence[str] | None = names or None
         while True:
-            status = read_status(self.directory)
-            jobs = {job.name: job for job in status.views}
+            view = self.read()
+            jobs = {job.name: job for job in view.overview.jobs}
             if wanted is None:
                 wanted = [name for name, job in jobs.items() if not job.has_ended]
             for name in wanted:
@@ -194,10 +188,9 @@ class DirectoryRun:
                     yield jobs[name]
             if ended >= set(wanted):
                 return
-            if not status.is_running and not has_warned:
+            if view.obstacle and not has_warned:
                 has_warned = True
-                hint = _describe_continuation(status, self.directory)
-                print(escape(f"hesrpt: no scheduler is running{hint}"), file=sys.stderr)
+                print(escape(f"hesrpt: {view.obstacle}"), file=sys.stderr)
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(_POLL_SECONDS)
@@ -266,14 +259,6 @@ class ServiceRun:
             resources=servers["resources"],
         )
 
-    def list_names(self) -> list[str]:
-        """Return the names of all jobs."""
-        return [job.name for job in self.client.jobs()]
-
-    def list_groups(self) -> list[str]:
-        """Return the names of the groups of jobs."""
-        return [group["name"] for group in self.client.groups()]
-
     def change(
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
@@ -283,10 +268,6 @@ class ServiceRun:
             RequestResult(job=each["job"], text=each["text"], is_refused=each["refused"])
             for each in results
         ]
-
-    def explain_missing_answers(self) -> str:
-        """Return why requests were not answered: a service answers all."""
-        return ""
 
     def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
         """Add jobs, given as values like those of a jobs file."""

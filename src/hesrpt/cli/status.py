@@ -89,9 +89,7 @@ def _print_run(view: RunView, *, shows_all: bool) -> None:
         text = f"requested for {name}, but not done yet: {request.describe()}"
         console.print(literal(text), soft_wrap=True)
     console.print()
-    scheduler = f"a scheduler is running: {run.describe()}"
-    if run.note:
-        scheduler = f"{run.note}{view.continuation}"
+    scheduler = view.obstacle or f"a scheduler is running: {run.describe()}"
     console.print(literal(scheduler), soft_wrap=True)
 
 
@@ -118,16 +116,14 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
     console = create_console()
     if not console.is_terminal:
         raise InputError("--watch needs a terminal; hesrpt wait waits for jobs without one")
-    first = target.read(failures=False).select(names).overview
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            shown = first
             while True:
+                shown = target.read(failures=False).select(names).overview
                 size = console.size
                 view = build_view(shown, width=size.width, height=size.height - 1)
                 live.update(view, refresh=True)
                 time.sleep(_WATCH_SECONDS)
-                shown = target.read(failures=False).select(names).overview
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

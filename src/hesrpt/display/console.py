@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-
 
 def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
     """Return a console that prints text literally, without highlighting or emoji codes."""
@@ -64,11 +62,6 @@ def escape_lines(text: str) -> str:
 
 
 def _name(letter: str) -> str:
-    code = ord(letter)
-    if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"  # a byte that is not UTF-8
-    if letter in _SHORT:
-        return _SHORT[letter]
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if "\udc80" <= letter <= "\udcff":
+        return f"\\x{ord(letter) - 0xDC00:02x}"  # a byte that is not UTF-8
+    return letter.encode("unicode_escape").decode()

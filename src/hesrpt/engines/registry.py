@@ -49,16 +49,13 @@ def create_engine(
     if isinstance(engine, Engine):
         _check_engine_object(engine, servers, given)
         return engine
-    if engine not in tuple(ENGINES):  # finding those of other packages takes time
-        check_choice("engine", engine, list_engines())
-    factory = load_engine(engine)
-    if given:
-        _check_options(engine, factory, given)
-    return factory(servers, **given)
+    return load_engine(engine, given)(servers, **given)
 
 
-def load_engine(name: str) -> Callable[..., Engine]:
-    """Return the class of an engine, or the function that creates it."""
+def load_engine(name: str, options: Mapping[str, Any] | None = None) -> Callable[..., Engine]:
+    """Return the class of an engine, or the function that creates it, if it has these options."""
+    if name not in tuple(ENGINES):  # finding those of other packages takes time
+        check_choice("engine", name, list_engines())
     if name in _REQUIREMENTS:
         module, title, extra = _REQUIREMENTS[name]
         if find_spec(module) is None:
@@ -71,6 +68,8 @@ def load_engine(name: str) -> Callable[..., Engine]:
         factory: Callable[..., Engine] = point.load()
     except (ImportError, AttributeError) as error:
         raise InputError(f"engine {name!r}, {point.value}, cannot be loaded: {error}") from error
+    if options:
+        _check_options(name, factory, options)
     return factory
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -19,10 +19,11 @@ from hesrpt.decisions.events import JobArrived
 from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.decisions.learning import KindMemory
 from hesrpt.engines.local.processes import count_cores
+from hesrpt.engines.registry import create_engine, load_engine
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_end import REMOVED, JobState
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.pool.pool import Pool
+from hesrpt.pool.pool import Pool, check_settings, recall_machine
 from hesrpt.reports.inspection import read_learned_runs
 from hesrpt.scheduler.job_registry import ChangedJobsError, JobRegistry, OnChange
 from hesrpt.scheduler.live_job import LiveJob
@@ -140,7 +141,7 @@ def _list_unfinished(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 
 @contextmanager
-def explain_changed_jobs(directory: Path) -> Iterator[None]:
+def explain_changed_jobs(directory: Path | None) -> Iterator[None]:
     """Let an error about changed commands name the options of the command line."""
     try:
         yield
@@ -165,8 +166,7 @@ def _add_jobs(
     Jobs that are no longer in the jobs file are cancelled.
     """
     records = pool.earlier_jobs
-    if not specs and not records and not journal.requests.read() and not pool.jobs:
-        raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
+    _refuse_empty_run(journal, specs, [*records, *pool.jobs])
     with explain_changed_jobs(journal.directory):
         pool.add_jobs(create_jobs(specs, records, options))
     if specs:
@@ -179,6 +179,11 @@ def _add_jobs(
         journal.write(Changes(jobs=removed))
         for record in removed:
             notify(f"{record.name}: is no longer in the jobs file, and is not run any more")
+
+
+def _refuse_empty_run(journal: Journal, *jobs: Collection[object]) -> None:
+    if not any(jobs) and not journal.requests.read():
+        raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
 
 
 def _follow(pool: Pool, display: Callable[[Pool], None]) -> None:
@@ -271,21 +276,31 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
 
     Sizes are those that were given, or that earlier jobs of the same kind have taught.
     """
+    servers, policy = check_settings(options.servers, options.policy, options.on_change)
+    engine_options = dict(options.engine_options)  # with those of before, if the run goes on
     learned = [] if options.learned is None else read_learned_runs(options.learned)
-    if options.state is None or not holds_run(options.state):
-        jobs, known_servers = create_jobs(specs, (), options), None
-    else:
-        learned = read_learned_runs(options.state) or learned
-        with closing(Journal.read(options.state)) as journal:
-            known_servers = journal.get_value("servers")
-            registry = JobRegistry(journal, options.on_change)
-            jobs = create_jobs(specs, registry.list_records(), options)
-            with explain_changed_jobs(options.state):
-                registry.register(jobs)
+    with ExitStack() as stack:
+        journal = None
+        if options.state is not None and holds_run(options.state):
+            learned = read_learned_runs(options.state) or learned
+            journal = stack.enter_context(closing(Journal.read(options.state)))
+            servers = recall_machine(journal, servers, engine_options)
+        engine = None
+        if options.engine == "local":
+            engine = stack.enter_context(closing(create_engine("local", servers, engine_options)))
+        else:  # what a cluster has is not known before it is asked
+            load_engine(options.engine, options.engine_options)
+        registry = JobRegistry(journal, options.on_change)
+        records = registry.list_records()
+        if journal is not None:
+            _refuse_empty_run(journal, specs, records)
+        jobs = create_jobs(specs, records, options)
+        registry.refuse_impossible(jobs, engine)
+        with explain_changed_jobs(options.state):
+            registry.register(jobs)
+        resources = {} if engine is None else engine.resource_totals()
+        core = Core(servers or count_cores(), policy, resources=resources)
     known = KindMemory(learned)
-    servers = options.servers or known_servers or count_cores()
-    resources = options.engine_options.get("resources") if options.engine == "local" else None
-    core = Core(servers, options.policy, resources=resources)
     arrivals = [
         JobArrived(0.0, replace(job.spec, prior=known.get_prior(job.spec)), tuple(job.matches.done))
         for job in jobs
@@ -296,7 +311,7 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
     planned = {name: job.planned for name, job in core.jobs.items()}
     ends = predict_ends(estimate_remaining_work(core, 0.0))
     return RunPreview(
-        servers=servers,
+        servers=core.servers,
         jobs=[
             PreviewedJob(
                 spec=job.spec,

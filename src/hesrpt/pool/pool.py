@@ -23,7 +23,7 @@ from hesrpt.jobs.fingerprints import fingerprint_function
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import AfterFailure, Group, JobSpec, give_weight
 from hesrpt.jobs.schema import FUNCTION_FIELDS, GROUP, read_job
-from hesrpt.policies import PolicyLike, get_malleable_policy
+from hesrpt.policies import Policy, PolicyLike, get_malleable_policy
 from hesrpt.pool.executor import PoolExecutor
 from hesrpt.pool.job_handle import EndCheck, Job, JobHandles
 from hesrpt.reports.counterfactuals import (
@@ -110,16 +110,12 @@ class Pool:
         **engine_options: Any,
     ) -> None:
         require_posix()
-        if on_change not in get_args(OnChange):
-            choices = ", ".join(map(repr, get_args(OnChange)))
-            raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
-        if servers is not None:
-            servers = check_whole_number("servers", servers, minimum=1)
+        # Invalid ones are refused before anything is created.
+        servers, policy = check_settings(servers, policy, on_change)
         if resume and state is None:
             raise InputError("resume=True needs state=, the directory of the run to continue")
         if retention is not None and state is None:
             raise InputError("retention= needs state=, the directory to remove jobs from")
-        policy = get_malleable_policy(policy)  # refuses an invalid one before anything is created
         runs = [] if learned is None else read_learned_runs(Path(learned))
         journal = None
         with ExitStack() as on_error:
@@ -127,11 +123,7 @@ class Pool:
                 journal = Journal.resume(state)
                 on_error.callback(journal.close)
                 if engine == "local":
-                    if servers is None:
-                        servers = journal.get_value("servers")
-                    if engine_options.get("resources") is None:
-                        recorded = journal.get_value("resources", {}, parse=json.loads)
-                        engine_options["resources"] = recorded
+                    servers = recall_machine(journal, servers, engine_options)
             running = create_engine(engine, servers, engine_options)
             on_error.callback(running.close)
             resources = running.resource_totals()
@@ -590,6 +582,28 @@ class Pool:
             driver.callbacks.wait_until_idle()
             if len(jobs) == len(driver.jobs) and check.have_all_ended():
                 return
+
+
+def check_settings(
+    servers: int | None, policy: PolicyLike, on_change: OnChange
+) -> tuple[int | None, Policy]:
+    """Return the servers and the policy of a run, or raise an error if one cannot be used."""
+    if on_change not in get_args(OnChange):
+        choices = ", ".join(map(repr, get_args(OnChange)))
+        raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
+    if servers is not None:
+        servers = check_whole_number("servers", servers, minimum=1)
+    return servers, get_malleable_policy(policy)
+
+
+def recall_machine(journal: Journal, servers: int | None, options: dict[str, Any]) -> int:
+    """Return the servers of a run that goes on on this machine; set its resources too.
+
+    They are those of before, unless others are given.
+    """
+    if options.get("resources") is None:
+        options["resources"] = journal.get_value("resources", {}, parse=json.loads)
+    return int(journal.get_value("servers")) if servers is None else servers
 
 
 def _read_arguments(**arguments: object) -> dict[str, Any]:

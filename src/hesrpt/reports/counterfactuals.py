@@ -270,24 +270,25 @@ class RunComparison:
 def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunComparison:
     """Compare a run of not too many jobs with what other policies would have made of it."""
     records = history.records
-    own = _get_name(history.policy)
+    own = history.policy if isinstance(history.policy, str) else get_policy(history.policy).name
     measured = [record.flow_time or 0.0 for record in records if record.state == "done"]
     mean = sum(measured) / len(measured) if measured else math.nan
+    comparison = RunComparison(policy=own, mean_flow_time=mean)
     obstacle = history.obstacle or _find_obstacle(history, max_jobs)
     if obstacle is None and own not in POLICIES and isinstance(history.policy, str):
         obstacle = f"there is no policy named {own!r} here"
     if obstacle is not None:
-        return RunComparison(policy=own, mean_flow_time=mean, reason=obstacle)
+        return replace(comparison, reason=obstacle)
     work = _Replayer(history)
     if work.pieces > _TOO_MANY_PIECES:
-        return RunComparison(policy=own, mean_flow_time=mean, reason="there is too much work")
+        return replace(comparison, reason="there is too much work")
     policies: dict[str, PolicyLike] = {own: history.policy}
     policies |= {name: name for name in _ALTERNATIVES if name != own}
     flow_times = {name: work.replay(policy, 0.0) for name, policy in policies.items()}
     error = float(np.abs(np.subtract(flow_times[own], measured)).mean())
     if not error <= _MAX_ERROR * mean:
         reason = f"a simulation of this run is {100 * error / mean:.0f}% off"
-        return RunComparison(policy=own, mean_flow_time=mean, reason=reason)
+        return replace(comparison, reason=reason)
     own_mean = float(np.mean(flow_times[own]))
     simulated = []
     for name, policy in policies.items():
@@ -296,20 +297,16 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
         if name != own and work.has_learned_p:
             others = [float(np.mean(work.replay(policy, shift))) for shift in (-_ERRORS, _ERRORS)]
             margin += max(abs(other - simulated_mean) for other in others)
-        names = [record.name for record in records]
+        by_job = zip((record.name for record in records), flow_times[name], strict=True)
         simulated.append(
             SimulatedPolicy(
                 policy=name,
                 mean_flow_time=simulated_mean,
                 margin=margin,
-                flow_times=dict(zip(names, flow_times[name], strict=True)),
+                flow_times=dict(by_job),
             )
         )
-    return RunComparison(policy=own, mean_flow_time=mean, simulated=tuple(simulated))
-
-
-def _get_name(policy: PolicyLike) -> str:
-    return policy if isinstance(policy, str) else get_policy(policy).name
+    return replace(comparison, simulated=tuple(simulated))
 
 
 def _find_obstacle(history: RunHistory, max_jobs: int) -> str | None:
@@ -486,7 +483,16 @@ def read_recent_history(directory: Path, most: int = RECENT_JOBS) -> RunHistory 
     """
     with closing(Journal.read(directory)) as journal:
         groups = journal.get_value("groups", {}, parse=read_groups)
-        records = choose_recent(journal.read_records(), groups, most)
+        fit = [
+            record
+            for record in journal.read_records()
+            if record.ended is not None
+            and describe_obstacle(record, groups) is None
+            and not record.spec.after
+            and not record.spec.resources
+        ]
+        records = sorted(fit, key=lambda record: record.ended or 0.0)[-most:]
+        records.sort(key=lambda record: (record.arrived, record.number))
         if len(records) < FEWEST_JOBS:
             return None
         history = read_history(journal, records, find_policy_change(journal))
@@ -496,22 +502,6 @@ def read_recent_history(directory: Path, most: int = RECENT_JOBS) -> RunHistory 
         holdings=subtract_others(history.holdings, {record.number for record in records}),
         resources={},  # these jobs need none
     )
-
-
-def choose_recent(
-    records: Sequence[JobRecord], groups: Mapping[str, Group], most: int
-) -> list[JobRecord]:
-    """Return the jobs that ended last and can be replayed, in order of arrival."""
-    fit = [
-        record
-        for record in records
-        if record.ended is not None
-        and describe_obstacle(record, groups) is None
-        and not record.spec.after
-        and not record.spec.resources
-    ]
-    latest = sorted(fit, key=lambda record: record.ended or 0.0)[-most:]
-    return sorted(latest, key=lambda record: (record.arrived, record.number))
 
 
 def subtract_others(holdings: Sequence[Holding], numbers: set[int]) -> list[Holding]:

@@ -237,11 +237,7 @@ class NothingEndedError(InputError):
 
 def read_job_names(directory: Path) -> set[str]:
     """Return the names of all jobs of a run, and of those that were submitted to it."""
-    with closing(Journal.read(directory)) as journal:
-        requests = journal.requests.read()
-        records = journal.read_records()
-    submitted = [each.spec.name for each in name_submitted(requests, records) if each.spec]
-    return {*submitted, *(record.name for record in records)}
+    return {view.name for view in read_status(directory).views}
 
 
 def read_policy(directory: Path) -> str:

@@ -64,27 +64,16 @@ class RecordedTimeline(Timeline):
         return row
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        total = sum(self._compute_progress(workload, phase) for phase in range(len(self.ends)))
+        rates = np.array([workload.speedups.rate(held) for held in self.table])
+        rates *= self.starts[:, None] < self.completion_times
+        done = np.cumsum(rates * (self.ends - self.starts)[:, None], axis=0)
         # A job without a recorded server is assumed to do all its work at the moment it ends.
-        scale = workload.sizes / np.where(total > 0, total, np.inf)
-        done = np.zeros(len(workload))
-        phase = 0
+        scale = workload.sizes / np.where(done[-1] > 0, done[-1], np.inf)
         for time in times:
-            while phase < len(self.ends) - 1 and self.ends[phase] <= time:
-                done += self._compute_progress(workload, phase)
-                phase += 1
-            part = self._compute_progress(workload, phase, until=float(time))
-            remaining = np.maximum(workload.sizes - scale * (done + part), 0.0)
+            phase = min(np.searchsorted(self.ends, time, side="right"), len(self.ends) - 1)
+            left = max(float(self.ends[phase] - time), 0.0) * rates[phase]
+            remaining = np.maximum(workload.sizes - scale * (done[phase] - left), 0.0)
             yield np.where(time < self.completion_times, remaining, 0.0)
-
-    def _compute_progress(
-        self, workload: Workload, phase: int, until: float = np.inf
-    ) -> FloatArray:
-        """Return the work that each job does in a phase, or in the part of it before a time."""
-        length = min(float(self.ends[phase]), until) - float(self.starts[phase])
-        running = self.starts[phase] < self.completion_times
-        work: FloatArray = workload.speedups.rate(self.table[phase]) * running * max(length, 0.0)
-        return work
 
 
 def get_measured_size(record: JobRecord) -> float:

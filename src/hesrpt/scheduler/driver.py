@@ -74,7 +74,7 @@ from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.policies import Calibration
 from hesrpt.scheduler.call_source import CallbackThread, CallSource
 from hesrpt.scheduler.decision_log import WaitingWarner, open_log
-from hesrpt.scheduler.job_registry import JobRegistry, OnChange, explain_impossible
+from hesrpt.scheduler.job_registry import JobRegistry, OnChange
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming, LiveJob
 from hesrpt.scheduler.pruning import Pruner, Retention
 from hesrpt.scheduler.python_source import ReadAhead
@@ -318,10 +318,8 @@ class Driver:
         """
         with self._adding:
             self.check_open()
-            problems = self._find_problems(jobs)
+            problems = self.registry.refuse_impossible(jobs, self.engine)
             for job, error in problems.items():
-                if not job.spec.is_submitted:
-                    raise InputError(f"job {job.name!r}: {error}")
                 if job.answer is not None:
                     job.answer = Answer(job.answer.request, True, error)
             self.registry.register(jobs)
@@ -357,16 +355,6 @@ class Driver:
     def end_earlier_jobs(self, records: Sequence[JobRecord], end: JobEnd) -> None:
         """Let jobs of earlier schedulers fail that nobody can continue."""
         self.registry.end([replace(record, ended=self.now, end=end) for record in records])
-
-    def _find_problems(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
-        """Return which jobs can never start, and why."""
-        problems = self.registry.find_missing(jobs)
-        for job in jobs:
-            if job.spec.resize == "affinity" and not self.engine.can_resize:
-                job.spec = replace(job.spec, resize="never")
-            if (error := explain_impossible(job.spec, self.engine)) is not None:
-                problems[job] = error
-        return problems
 
     def _enter(self, jobs: Iterable[LiveJob]) -> None:
         """Let jobs be part of the run."""
@@ -889,7 +877,7 @@ class Driver:
 
     def _explain_refusal(self, batch: Sequence[LiveJob]) -> str | None:
         """Return why jobs that were submitted together are refused: one of them can never start."""
-        problems = self._find_problems(batch)
+        problems = self.registry.find_problems(batch, self.engine)
         wrong = next((job for job in batch if job in problems), None)
         return None if wrong is None else f"job {wrong.name!r}: {problems[wrong]}"
 

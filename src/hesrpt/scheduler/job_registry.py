@@ -91,7 +91,32 @@ class JobRegistry:
             self._records |= {record.number: record for record in records}
             self._earlier |= {record.name: record.end for record in records}
 
-    def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
+    def refuse_impossible(
+        self, jobs: Sequence[LiveJob], engine: Engine | None
+    ) -> dict[LiveJob, str]:
+        """Raise an error if a job can never start, unless another process has submitted it.
+
+        Return those that others have submitted, and why they cannot start.
+        """
+        problems = self.find_problems(jobs, engine)
+        for job, problem in problems.items():
+            if not job.spec.is_submitted:
+                raise InputError(f"job {job.name!r}: {problem}")
+        return problems
+
+    def find_problems(self, jobs: Sequence[LiveJob], engine: Engine | None) -> dict[LiveJob, str]:
+        """Return which jobs can never start, and why; without an engine, as far as it is known."""
+        problems = self._find_missing(jobs)
+        if engine is None:
+            return problems
+        for job in jobs:
+            if job.spec.resize == "affinity" and not engine.can_resize:
+                job.spec = replace(job.spec, resize="never")
+            if (problem := explain_impossible(job.spec, engine)) is not None:
+                problems[job] = problem
+        return problems
+
+    def _find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, because of the jobs that they wait for, and why."""
         problems: dict[LiveJob, str] = {}
         waiting = [job for job in jobs if job.spec.after]

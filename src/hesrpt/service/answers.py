@@ -1,6 +1,6 @@
 """The answers of the API: their types, from which its description follows, and how they are sent.
 
-Each is a dataclass whose fields are the keys of a JSON object.
+Each is a dictionary with the keys of a JSON object.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal
 
 from starlette.responses import Response
+from typing_extensions import TypedDict  # pydantic takes that of Python from 3.12 on
 
 from hesrpt.jobs.failures import FailedItem
 from hesrpt.jobs.job_spec import FailedHook
@@ -22,8 +23,7 @@ from hesrpt.service.auth import Access
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobPage:
+class JobPage(TypedDict):
     """Some of the jobs of a list, how many it has, and how many jobs there are in each state."""
 
     jobs: Sequence[JobView]
@@ -31,30 +31,26 @@ class JobPage:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddedJobs:
+class AddedJobs(TypedDict):
     """The jobs that a request has added."""
 
     jobs: Sequence[JobView]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedJob:
+class ChangedJob(TypedDict):
     """A job, and what was done about it."""
 
     job: JobView
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedJobs:
+class ChangedJobs(TypedDict):
     """The names of the jobs that were changed."""
 
     jobs: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeResult:
+class ChangeResult(TypedDict):
     """What was done about a job or a group, or why it was refused."""
 
     job: str
@@ -62,15 +58,13 @@ class ChangeResult:
     refused: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeResults:
+class ChangeResults(TypedDict):
     """What was done about each job."""
 
     results: Sequence[ChangeResult]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobHook:
+class JobHook(TypedDict):
     """A hook of a job that is to be called, or has failed."""
 
     target: str | None  # null for readers: it may contain secrets
@@ -97,8 +91,7 @@ class JobDetails(JobView):
 ItemState = Literal["waiting", "running", "done", "failed", "not done"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownItem:
+class ShownItem(TypedDict):
     """An item of a job."""
 
     item: int
@@ -108,16 +101,14 @@ class ShownItem:
     attempts: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ItemPage:
+class ItemPage(TypedDict):
     """Some of the items of a job, and how many it has."""
 
     items: Sequence[ShownItem]
     total: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ItemText:
+class ItemText(TypedDict):
     """Something that an item of a job has printed."""
 
     item: int
@@ -125,8 +116,7 @@ class ItemText:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobLogs:
+class JobLogs(TypedDict):
     """What the items of a job have printed."""
 
     items: Sequence[ItemText]
@@ -135,8 +125,7 @@ class JobLogs:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownGroup:
+class ShownGroup(TypedDict):
     """A group of jobs."""
 
     name: str
@@ -147,23 +136,20 @@ class ShownGroup:
     servers: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupList:
+class GroupList(TypedDict):
     """The groups of jobs."""
 
     groups: Sequence[ShownGroup]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedGroup:
+class ChangedGroup(TypedDict):
     """A group, and what was done about it."""
 
     group: ShownGroup
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class CancelledGroup:
+class CancelledGroup(TypedDict):
     """The names of the jobs of a group that were cancelled."""
 
     jobs: Sequence[str]
@@ -173,16 +159,14 @@ class CancelledGroup:
 # --- the run --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Amount:
+class Amount(TypedDict):
     """How much there is of a resource, and how much of it is free."""
 
     total: float
     free: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownCalibration:
+class ShownCalibration(TypedDict):
     """What the policy has learned from arrivals and ends."""
 
     focus: float
@@ -190,8 +174,7 @@ class ShownCalibration:
     jobs_seen: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownServers:
+class ShownServers(TypedDict):
     """The servers, who holds them by which policy, and the time of the run's clock."""
 
     servers: int
@@ -208,16 +191,14 @@ class ShownServers:
     access: Access
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSeries:
+class JobSeries(TypedDict):
     """The servers that a job held over time."""
 
     name: str
     servers: Sequence[float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownComparison:
+class ShownComparison(TypedDict):
     """What was measured of the latest jobs, and simulated of them under each policy."""
 
     measured: float
@@ -227,8 +208,7 @@ class ShownComparison:
     reason: str | None  # why nothing was simulated
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownBound:
+class ShownBound(TypedDict):
     """A mean flow time that no schedule of the latest jobs could have beaten."""
 
     mean_flow_time: float | None
@@ -237,15 +217,13 @@ class ShownBound:
     reason: str | None  # why there is none
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(TypedDict):
     """How the latest jobs would have fared otherwise; null until that was worked out."""
 
-    comparison: ShownComparison | None = None
-    bound: ShownBound | None = None
+    comparison: ShownComparison | None
+    bound: ShownBound | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShownSchedule(Analysis):
     """Who held how many servers when, and what that has led to."""
 
@@ -257,8 +235,7 @@ class ShownSchedule(Analysis):
     ended: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunChange:
+class RunChange(TypedDict):
     """What has changed since the event before."""
 
     jobs: Sequence[JobView]
@@ -267,8 +244,7 @@ class RunChange:
     servers: ShownServers
 
 
-@dataclass(frozen=True, kw_only=True)
-class Health:
+class Health(TypedDict):
     """Whether the scheduler runs."""
 
     status: str
@@ -277,13 +253,12 @@ class Health:
 Reason = Literal["unknown", "no_such_path", "refused", "removed", "unavailable", "invalid"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(TypedDict):
     """Why a request was refused."""
 
     detail: str
     reason: Reason
-    text: str | None = None  # the same without the name of the job that it is about
+    text: str | None  # the same without the name of the job that it is about
 
 
 # --- sending them ---------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ _PROBLEMS: dict[type[Exception], tuple[int, Reason]] = {
 def add_error_handlers(app: FastAPI) -> None:
     """Let errors become answers."""
 
-    def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, InputError)
+    @app.exception_handler(InputError)
+    def refuse(request: Request, error: InputError) -> Response:
         status, reason = next(
             (known for kind, known in _PROBLEMS.items() if isinstance(error, kind)),
             (422, "invalid"),
@@ -62,39 +62,34 @@ def add_error_handlers(app: FastAPI) -> None:
         text = None if error.argument is None else error.problem
         return answer(Problem(detail=str(error), reason=reason, text=text), status)
 
-    def refuse_parameter(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+    @app.exception_handler(RequestValidationError)
+    def refuse_parameter(request: Request, error: RequestValidationError) -> Response:
         problem = error.errors()[0]
         name = problem["loc"][-1]
         detail = f"{name}: {str(problem['msg']).lower()}"
-        return answer(Problem(detail=detail, reason="invalid"), 422)
+        return answer(Problem(detail=detail, reason="invalid", text=None), 422)
 
-    def pass_on(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(HTTPException)
+    def pass_on(request: Request, error: HTTPException) -> Response:
         path = describe_value(request.url.path)
         missing = {404: f"there is nothing at {path}", 405: f"{path} has no {request.method}"}
         if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in missing:
             detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
-            return answer(Problem(detail=detail, reason="no_such_path"), error.status_code)
-        return answer(Problem(detail=error.detail, reason="refused"), error.status_code)
+            return answer(
+                Problem(detail=detail, reason="no_such_path", text=None), error.status_code
+            )
+        return answer(Problem(detail=error.detail, reason="refused", text=None), error.status_code)
 
-    def give_up(request: Request, error: Exception) -> Response:
+    @app.exception_handler(ClientDisconnect)
+    def give_up(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=400)  # nobody gets it
-
-    app.add_exception_handler(ClientDisconnect, give_up)
-    app.add_exception_handler(InputError, refuse)
-    app.add_exception_handler(RequestValidationError, refuse_parameter)
-    app.add_exception_handler(HTTPException, pass_on)
 
 
 # --- the application ------------------------------------------------------------------------------
 
 
 def create_routes(
-    queue: JobQueue,
-    events: EventStream,
-    comparisons: ComparisonCache,
-    streams: StreamLimit,
+    queue: JobQueue, events: EventStream, comparisons: ComparisonCache, streams: StreamLimit
 ) -> FastAPI:
     """Create the application without the checks around it."""
     app = FastAPI(

@@ -104,23 +104,15 @@ class AccessRules:
 
     def is_host_allowed(self, host: str) -> bool:
         """Return whether a Host header names this service, rather than a stranger's domain."""
-        name = _get_host_name(host)
-        if name in _LOOPBACK_NAMES or name in self.allowed_hosts:
-            return True
         try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+            if name in _LOOPBACK_NAMES or name in self.allowed_hosts:
+                return True
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
         # Nobody can make a domain of an address, so an address cannot have been rebound.
         return address.is_loopback or self.allows_addresses
-
-
-def _get_host_name(host: str) -> str:
-    """Return the name in a Host header, without a port."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
 
 
 def find_token(headers: Headers, query: str) -> tuple[str, str] | None:
@@ -193,27 +185,21 @@ class RateLimits:
         allowance = TokenBucket(_WRONG_PER_SECOND, _WRONG_AT_ONCE, self._now)
         return self._wrong.setdefault(client, allowance).take()
 
-    def check_length(self, headers: Headers) -> Response | None:
-        """Return an answer that refuses a body which is too long, if its length is given."""
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > MAX_BODY:
-            return JSONResponse({"detail": _TOO_LARGE}, status_code=413)
-        return None
 
-    def limit_body(self, receive: Receive) -> Receive:
-        """Return a function that receives a body, and raises an error if it is too long."""
-        received = 0
+def limit_body(receive: Receive) -> Receive:
+    """Return a function that receives a body, and raises an error if it is too long."""
+    received = 0
 
-        async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > MAX_BODY:
-                    raise HTTPException(413, _TOO_LARGE)
-            return message
+    async def receive_limited() -> Message:
+        nonlocal received
+        message = await receive()
+        if message["type"] == "http.request":
+            received += len(message.get("body", b""))
+            if received > MAX_BODY:
+                raise HTTPException(413, _TOO_LARGE)
+        return message
 
-        return receive_limited
+    return receive_limited
 
 
 # --- the layer of checks --------------------------------------------------------------------------
@@ -248,7 +234,7 @@ class AccessMiddleware:
         if answer is not None:
             await answer(scope, receive, send_with_headers)
         else:
-            await self._app(scope, self._limits.limit_body(receive), send_with_headers)
+            await self._app(scope, limit_body(receive), send_with_headers)
 
     def _check(self, scope: Scope) -> Response | None:
         """Return an answer that refuses the request, or None; then the scope says who asks."""
@@ -285,8 +271,9 @@ class AccessMiddleware:
                 return _refuse(403, "a request with a cookie needs an Origin header")
             if not self._limits.may_write():
                 return _refuse(429, "too many requests; try again in a second")
-        if (answer := self._limits.check_length(headers)) is not None:
-            return answer
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > MAX_BODY:
+            return _refuse(413, _TOO_LARGE)
         scope.setdefault("state", {})["access"] = access
         return None
 

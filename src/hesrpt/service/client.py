@@ -147,21 +147,13 @@ class Client:
         if isinstance(jobs, str | Path):
             jobs = read_portable_jobs(jobs)
         given = [{k: v for k, v in job.items() if v is not None} for job in jobs]
-        answer = self._post("jobs", key, {"jobs": given})
-        return [RemoteJob(self, each["name"]) for each in answer["jobs"]]
-
-    def _post(self, path: str, key: str | None, content: Any) -> Any:
-        """Send a request that adds jobs; if the connection breaks, send it once more."""
-        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-
-        def send() -> Any:
-            return self._request("POST", path, content=content, headers=headers).json()
-
+        content, headers = {"jobs": given}, {"Idempotency-Key": key or uuid.uuid4().hex}
         try:
-            return send()
-        except UnreachableError:
+            answer = self._request("POST", "jobs", content=content, headers=headers)
+        except UnreachableError:  # the connection broke: the key keeps them from being added twice
             time.sleep(_POLL_SECONDS)
-            return send()
+            answer = self._request("POST", "jobs", content=content, headers=headers)
+        return [RemoteJob(self, each["name"]) for each in answer.json()["jobs"]]
 
     # --- looking at jobs ------------------------------------------------------------------------
 
@@ -314,13 +306,12 @@ class Client:
         """Pause, resume or weigh all jobs of a group; return what was done."""
         content = {"paused": paused, "weight": weight}
         given = {key: value for key, value in content.items() if value is not None}
-        path = f"groups/{quote(name, safe='')}"
-        return str(self._request("PATCH", path, content=given).json()["text"])
+        answer = self._request("PATCH", _get_path(name, "groups"), content=given)
+        return str(answer.json()["text"])
 
     def cancel_group(self, name: str) -> list[str]:
         """End all jobs of a group; return their names."""
-        path = f"groups/{quote(name, safe='')}"
-        return list(self._request("DELETE", path).json()["jobs"])
+        return list(self._request("DELETE", _get_path(name, "groups")).json()["jobs"])
 
     # --- requests, and what goes wrong with them --------------------------------------------------
 
@@ -337,9 +328,7 @@ class Client:
         body = None if content is None else json.dumps(content).encode()
         params = {key: value for key, value in (query or {}).items() if value is not None}
         with self._explain():
-            answer = self._http.request(
-                method, path, params=params, content=body, headers=dict(headers or {})
-            )
+            answer = self._http.request(method, path, params=params, content=body, headers=headers)
         self._check(answer)
         return answer
 
@@ -443,8 +432,8 @@ class RemoteJob:
         return self.client.logs(self.name, item)
 
 
-def _get_path(name: str) -> str:
-    return f"jobs/{quote(name, safe='')}"
+def _get_path(name: str, kind: str = "jobs") -> str:
+    return f"{kind}/{quote(name, safe='')}"
 
 
 # --- addresses and errors -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from hesrpt.jobs.job_view import STATES
 from hesrpt.reports.inspection import ItemOutput, LogFollower
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.answers import ItemText, RunChange, encode
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.views import JobViews, show_servers
+from hesrpt.service.views import count_states, show_servers, view_jobs
 
 #: How often to look for changes, and to say that the connection is alive, in seconds.
 POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0
@@ -45,7 +44,6 @@ class JobChanges:
 
     queue: JobQueue
     _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # what was told of each job
-    _states: Counter[str] = field(default_factory=Counter)
 
     def find(self) -> tuple[list[LiveJob], list[str]]:
         """Return the jobs that have changed, and the names of those that are gone."""
@@ -60,18 +58,10 @@ class JobChanges:
             if after != before:
                 changed.append(job)
                 seen[name] = after
-                self._states[after[0]] += 1
-                if before is not None:
-                    self._states[before[0]] -= 1
         removed = [name for name in seen if name not in jobs] if len(seen) > len(jobs) else []
         for name in removed:
-            self._states[seen.pop(name)[0]] -= 1
+            del seen[name]
         return changed, removed
-
-    def count_states(self) -> dict[str, int]:
-        """Return how many jobs are in each state."""
-        counts = self._states + Counter(job.state for job in self.queue.earlier.values())
-        return {state: counts[state] for state in STATES}
 
 
 def _summarise(
@@ -99,7 +89,6 @@ class EventStream:
 
     def __init__(self, queue: JobQueue) -> None:
         self._queue, self._changes = queue, JobChanges(queue)
-        self._views = JobViews(queue)
         self._watchers: dict[asyncio.Queue[bytes | None], Access] = {}
         self._number = 0
         self._task: asyncio.Task[None] | None = None
@@ -138,7 +127,7 @@ class EventStream:
             pause = POLL_SECONDS * (2 if len(self._watchers) > MANY_WATCHERS else 1)
             await asyncio.sleep(pause)
             changed, removed = self._changes.find()
-            servers = replace(show_servers(self._queue, "owner"), time=0.0)
+            servers = show_servers(self._queue, "owner") | {"time": 0.0}
             if changed or removed or servers != told_servers:
                 quiet, told_servers = 0.0, servers
                 self._number += 1
@@ -159,9 +148,9 @@ class EventStream:
 
     def _encode(self, changed: list[LiveJob], removed: list[str], access: Access) -> bytes:
         change = RunChange(
-            jobs=self._views.view_all(changed),
+            jobs=view_jobs(self._queue, changed),
             removed=removed,
-            counts=self._changes.count_states(),
+            counts=count_states(self._queue.list_jobs()),
             servers=show_servers(self._queue, access),
         )
         return b"id: %d\nevent: change\ndata: %b\n\n" % (self._number, encode(change))

@@ -10,13 +10,14 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_end import ENDED, JobEnd, describe_end
+from hesrpt.jobs.job_end import JobEnd, describe_end
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import ClientJobs
@@ -143,9 +144,9 @@ class JobQueue:
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""
-        if name in self.driver.jobs or name in self.earlier:
-            return True
-        return any(spec.name == name for spec in self.list_submitted())
+        with suppress(UnknownTargetError):
+            return self.find_job(str(name)) is not None
+        return False
 
     # --- changes --------------------------------------------------------------------------------
 
@@ -159,26 +160,20 @@ class JobQueue:
         if self.is_stopping:
             raise StoppingError("the service is stopping, and takes no more jobs")
         self.driver.raise_failure()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Sequence[LiveJob | JobRecord]] = loop.create_future()
+        answer: Future[Sequence[LiveJob | JobRecord]] = Future()
 
-        def set_answer(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
-            if answer.done():  # the client has given up
-                return
+        def reply(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
             if isinstance(found, InputError):
                 answer.set_exception(found)
             else:
                 answer.set_result(found)
 
-        def reply(found: Sequence[LiveJob | JobRecord] | InputError) -> None:
-            with suppress(RuntimeError):  # the service has stopped
-                loop.call_soon_threadsafe(set_answer, found)
-
         jobs = ClientJobs(specs, key, digest, time.time(), reply)
         self.driver.add_for_client(jobs)
+        answered = asyncio.wrap_future(answer)
         while True:
             with suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(answer), ANSWER_SECONDS)
+                return await asyncio.wait_for(asyncio.shield(answered), ANSWER_SECONDS)
             self.driver.raise_failure()
             if self.driver.withdraw(jobs):  # otherwise, they are being written
                 raise BusyError("the scheduler is busy; try again in a moment")
@@ -197,18 +192,10 @@ class JobQueue:
         """Ask the scheduler to change a group of jobs; return what was done."""
         return self._ask_once(Request(kind=kind, group=name, weight=weight))
 
-    def change_all(self, kind: RequestKind, is_meant: Callable[[LiveJob], bool]) -> list[str]:
-        """Ask for a change of several jobs; return the names of those that were changed."""
-        found = list(self.driver.jobs.values())
-        jobs = [job for job in found if job.state not in ENDED and is_meant(job)]
-        answers = self._ask([Request(kind=kind, job=job.number) for job in jobs])
-        pairs = zip(jobs, answers, strict=True)
-        return [job.name for job, answer in pairs if answer is None or not answer.is_refused]
-
     def change_chosen(
         self,
         kind: RequestKind,
-        names: Sequence[str],
+        names: Sequence[str] = (),
         group: str | None = None,
         weight: float | None = None,
     ) -> list[RequestResult]:
@@ -252,10 +239,6 @@ class JobQueue:
         return self.driver.ask(requests, ANSWER_SECONDS) if requests else []
 
     # --- the end --------------------------------------------------------------------------------
-
-    def is_idle(self) -> bool:
-        """Return whether no item runs now."""
-        return self.driver.core.tally.observed == 0
 
     def count_running_items(self) -> int:
         """Return how many items run now."""

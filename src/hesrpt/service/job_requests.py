@@ -1,6 +1,6 @@
 """Jobs in the body of a request: checked like those of a jobs file; errors name the key.
 
-Patterns and files with items are read within limits. A pattern is looked up by a process of its
+Patterns and files with items are read within limits. Each pattern is looked up by a process of its
 own, because nothing else can be stopped that searches a large tree for nothing. It starts quickly:
 it imports nothing of this package.
 """
@@ -11,11 +11,10 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import Block, open_regular, read_blocks
@@ -32,18 +31,17 @@ MAX_JOBS = 10_000
 READ_SECONDS = 10.0
 
 _TOO_LONG = "reading the items took longer than {:g} s; send a list of items instead"
-# Answers each line, a pattern in a directory with limits, by a line; null: the paths are too long.
+# Prints the paths that match a pattern in a directory, within limits; null: they are too long.
 _SEARCH = """
 import glob, json, sys
-for line in sys.stdin:
-    pattern, directory, most, longest = json.loads(line)
-    found, length = [], 0
-    for path in glob.iglob(pattern, root_dir=directory, recursive=True):
-        found.append(path)
-        length += len(path)
-        if len(found) >= most or length > longest:
-            break
-    print(json.dumps(None if length > longest else found), flush=True)
+pattern, directory, most, longest = json.loads(sys.argv[1])
+found, length = [], 0
+for path in glob.iglob(pattern, root_dir=directory, recursive=True):
+    found.append(path)
+    length += len(path)
+    if len(found) >= most or length > longest:
+        break
+print(json.dumps(None if length > longest else found))
 """
 
 
@@ -95,8 +93,7 @@ def read_jobs(content: dict[str, Any], known: Container[str]) -> list[JobSpec]:
             )
         given = {key: value for key, value in values.items() if value is not None}
         tables.append({"name": name_command(given.get("command"))} | given)
-    with LimitedItemReader() as reader:
-        return parse_jobs(tables, places, Path.cwd(), known, reader)
+    return parse_jobs(tables, places, Path.cwd(), known, LimitedItemReader())
 
 
 def name_command(command: Any) -> str:
@@ -115,17 +112,6 @@ class LimitedItemReader(ItemReader):
     def __init__(self) -> None:
         self._deadline = time.monotonic() + READ_SECONDS
         self._left = MAX_ITEMS
-        self._search: subprocess.Popen[str] | None = None
-        self._timer = threading.Timer(READ_SECONDS, self._stop_search)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._timer.cancel()
-        if self._search is not None:
-            self._search.kill()
-            self._search.communicate()
 
     def list_items(self, value: Any, directory: Path, cwd: Path) -> tuple[str, ...]:
         """Return the items of a job, unless the request has too many."""
@@ -145,37 +131,16 @@ class LimitedItemReader(ItemReader):
     def find_files(self, pattern: str, directory: Path) -> Iterable[str]:
         """Return the paths that match a pattern."""
         question = json.dumps([pattern, str(directory), MAX_ITEMS + 1, MAX_LENGTH])
-        answer = self._ask(question)
+        # -I and -S: neither the current directory nor packages are looked at.
+        command = [sys.executable, "-I", "-S", "-c", _SEARCH, question]
+        left = max(self._deadline - time.monotonic(), 0.0)
+        problem = "cannot be looked up"
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=left).stdout
+        except subprocess.TimeoutExpired:
+            answer, problem = "", _TOO_LONG.format(READ_SECONDS)
         if not answer:
-            is_late = time.monotonic() >= self._deadline
-            shown = describe_value(pattern)
-            problem = _TOO_LONG.format(READ_SECONDS) if is_late else "cannot be looked up"
-            raise InputError(f"{shown}: {problem}")
+            raise InputError(f"{describe_value(pattern)}: {problem}")
         if (paths := json.loads(answer)) is None:
             raise InputError(f"the paths that match are longer than {MAX_LENGTH:,} characters")
         return list(paths)
-
-    def _ask(self, question: str) -> str:
-        """Return the answer to a question; it is empty if the process was stopped or has failed."""
-        if self._search is None:
-            # -I and -S: neither the current directory nor packages are looked at.
-            self._search = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SEARCH],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            self._timer.start()
-        assert self._search.stdin is not None
-        assert self._search.stdout is not None
-        try:
-            self._search.stdin.write(f"{question}\n")
-            self._search.stdin.flush()
-        except BrokenPipeError:
-            return ""
-        return self._search.stdout.readline()
-
-    def _stop_search(self) -> None:
-        if self._search is not None:
-            self._search.kill()

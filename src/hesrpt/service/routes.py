@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.job_view import STATES
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
-from hesrpt.scheduler.requests import UnknownTargetError
+from hesrpt.scheduler.requests import RequestResult, UnknownTargetError
 from hesrpt.service import answers
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import EventStream, StreamLimit, follow_logs, show_output
@@ -28,7 +29,6 @@ from hesrpt.service.schedule_view import ComparisonCache, show_schedule
 from hesrpt.service.views import (
     MAX_PAGE,
     METRICS_TYPE,
-    JobViews,
     Sorting,
     count_states,
     is_wanted,
@@ -36,6 +36,8 @@ from hesrpt.service.views import (
     list_items,
     show_servers,
     sort_jobs,
+    view_fully,
+    view_jobs,
     write_metrics,
 )
 from hesrpt.storage.journal_entries import RequestKind
@@ -94,11 +96,12 @@ _JOBS_TO_ADD = {
 def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
-    views = JobViews(queue)
 
     def change(name: str, kind: RequestKind, weight: float | None = None) -> Response:
         text = queue.change(name, kind, weight)
-        return answer(answers.ChangedJob(job=views.view(queue.find_job(name)), text=text))
+        return answer(
+            answers.ChangedJob(job=view_jobs(queue, [queue.find_job(name)])[0], text=text)
+        )
 
     @router.get("/jobs", summary="List jobs", response_model=answers.JobPage)
     def list_jobs(
@@ -117,7 +120,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
         found = [job for job in jobs if is_wanted(job, states, group, search)]
         sort_jobs(found, sort, queue.driver.recall_ends(), descending=order == "desc")
-        page = views.view_all(found[offset : offset + limit], lists_failures=failures)
+        page = view_jobs(queue, found[offset : offset + limit], lists_failures=failures)
         return answer(answers.JobPage(jobs=page, total=len(found), counts=count_states(jobs)))
 
     @router.post(
@@ -142,7 +145,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
             raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
         digest = blake2b(body, digest_size=16).hexdigest()
         jobs = await queue.add(specs, idempotency_key, digest)
-        return answer(answers.AddedJobs(jobs=views.view_all(jobs)), 201)
+        return answer(answers.AddedJobs(jobs=view_jobs(queue, jobs)), 201)
 
     @router.patch(
         "/jobs",
@@ -153,8 +156,8 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
-        changed = await run_in_threadpool(queue.change_all, kind, lambda job: True)
-        return answer(answers.ChangedJobs(jobs=changed))
+        results = await run_in_threadpool(queue.change_chosen, kind)
+        return answer(answers.ChangedJobs(jobs=_list_changed(results)))
 
     @router.post(
         "/changes",
@@ -210,7 +213,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
 
     @router.get("/jobs/{name}", summary="Show a job", response_model=answers.JobDetails)
     def show_job(name: Name, request: Request) -> Response:
-        return answer(views.view_fully(queue.find_job(name), request.state.access))
+        return answer(view_fully(queue, queue.find_job(name), request.state.access))
 
     @router.patch(
         "/jobs/{name}",
@@ -254,6 +257,11 @@ def _read_chosen(content: dict[str, Any]) -> dict[str, Any]:
         raise InputError('weight must be given with kind "weight", and only then')
     weight = _check_weight(content["weight"]) if kind == "weight" else None
     return {"kind": kind, "names": names or [], "group": group, "weight": weight}
+
+
+def _list_changed(results: Sequence[RequestResult]) -> list[str]:
+    """Return the names of the jobs that were changed."""
+    return [each.job for each in results if not each.is_refused]
 
 
 def _check_weight(value: Any) -> float:
@@ -315,7 +323,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     )
     def cancel_group(name: Name) -> Response:
         _find_group(queue, name)
-        cancelled = queue.change_all("cancel", lambda job: job.spec.group == name)
+        cancelled = _list_changed(queue.change_chosen("cancel", group=name))
         text = f"cancelled {format_count(len(cancelled), 'job')}"
         return answer(answers.CancelledGroup(jobs=cancelled, text=text))
 
@@ -324,7 +332,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
 
 def _find_group(queue: JobQueue, name: str) -> answers.ShownGroup:
     for group in list_groups(queue):
-        if group.name == name:
+        if group["name"] == name:
             return group
     raise UnknownTargetError(f"there is no group {name!r}")
 

@@ -36,7 +36,7 @@ class ComparisonCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._found = Analysis()
+        self._found = Analysis(comparison=None, bound=None)
         self._ended = 0  # how many jobs had ended when it was started
         self._next_start = 0.0
         self._process: KeptProcess | None = None
@@ -70,7 +70,7 @@ class ComparisonCache:
                 output.seek(0)
                 errors.seek(0)
                 if code == 0:
-                    found = Analysis(**json.load(output))
+                    found = json.load(output)
                 elif code not in (-signal.SIGKILL, -signal.SIGTERM):
                     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
                     problem = lines[-1] if lines else f"exit code {code}"
@@ -96,23 +96,21 @@ def show_schedule(
     queue: JobQueue, comparisons: ComparisonCache, points: int, jobs: int
 ) -> ShownSchedule:
     """Return who held how many servers when: the jobs that held most, and all others together."""
-    driver = queue.driver
-    now = driver.now
-    holdings = driver.holdings[-_MAX_CHANGES:]
+    holdings = queue.driver.holdings[-_MAX_CHANGES:]
     names = {job.number: job.spec.name for job in queue.list_jobs()}
-    picture = sample_holdings(holdings, now, points, jobs)
-    picture["series"] = [
-        JobSeries(name=names.get(number, f"job {number}"), servers=servers)
-        for number, servers in picture["series"]
-    ]
+    picture = sample_holdings(holdings, queue.driver.now, points, jobs)
     flow_times = queue.list_flow_times()
-    analysis = comparisons.get(len(flow_times))
     return ShownSchedule(
-        **picture,
+        times=picture["times"],
+        series=[
+            JobSeries(name=names.get(number, f"job {number}"), servers=servers)
+            for number, servers in picture["series"]
+        ],
+        others=picture["others"],
+        capacity=picture["capacity"],
         mean_flow_time=sum(flow_times) / len(flow_times) if flow_times else None,
         ended=len(flow_times),
-        comparison=analysis.comparison,
-        bound=analysis.bound,
+        **comparisons.get(len(flow_times)),
     )
 
 
@@ -125,20 +123,16 @@ def sample_holdings(
     """
     start = holdings[0].time if holdings else 0.0
     edges = np.linspace(start, max(now, start + 1e-6), points + 1)
+    changes: dict[int, list[Holding]] = {}
+    for holding in holdings:
+        changes.setdefault(holding.job, []).append(holding)
     areas: dict[int, np.ndarray[Any, Any]] = {}
-    since: dict[int, tuple[float, int]] = {}
-
-    def add(number: int, end: float) -> None:
-        began, servers = since.get(number, (end, 0))
-        if servers and end > began:
-            area = areas.setdefault(number, np.zeros(points))
-            area += servers * np.diff(np.clip(edges, began, end))
-
-    for moment, number, servers in holdings:
-        add(number, moment)
-        since[number] = (moment, servers)
-    for number in list(since):
-        add(number, float(edges[-1]))
+    for number, held in changes.items():
+        times = np.array([each.time for each in held] + [edges[-1]])
+        servers = np.array([each.servers for each in held])
+        held_until = np.concatenate(([0.0], np.cumsum(servers * np.diff(times))))
+        if held_until[-1] > 0:
+            areas[number] = np.diff(np.interp(edges, times, held_until))
     width = edges[1] - edges[0]
     capacity = areas.pop(WHOLE_POOL, np.zeros(points)) / width
     largest = sorted(areas, key=lambda number: -areas[number].sum())[:jobs]

@@ -48,68 +48,50 @@ def get_spec(job: KnownJob) -> JobSpec:
     return job if isinstance(job, JobSpec) else job.spec
 
 
-class JobViews:
-    """The views of a queue's jobs. Those of jobs that have ended are built once."""
+def view_jobs(
+    queue: JobQueue, jobs: Iterable[KnownJob], *, lists_failures: bool = False
+) -> list[JobView]:
+    """Return what is shown of jobs at the same moment, if need be with their failed items."""
+    viewer, ends = create_viewer(queue.driver), queue.driver.recall_ends()
+    views = []
+    for job in jobs:
+        if isinstance(job, JobSpec):
+            views.append(viewer.view_submitted(job))
+        elif isinstance(job, LiveJob):
+            end = ends.get(job.name)
+            views.append(viewer.view_live(job, end, lists_failures=lists_failures))
+        else:
+            failures = queue.journal.read_failures(job) if job.failures else ()
+            view = viewer.view_record(job, failures)
+            views.append(view if lists_failures else replace(view, failed_items=None))
+    return views
 
-    def __init__(self, queue: JobQueue) -> None:
-        self._queue = queue
-        # By number: of which end and of which spec they are, because a job may be retried.
-        self._ended: dict[int, tuple[float, JobSpec, JobView]] = {}
 
-    def view(self, job: KnownJob, *, lists_failures: bool = False) -> JobView:
-        """Return what is shown of a job."""
-        return self.view_all([job], lists_failures=lists_failures)[0]
-
-    def view_all(self, jobs: Iterable[KnownJob], *, lists_failures: bool = False) -> list[JobView]:
-        """Return what is shown of jobs at the same moment, if need be with their failed items."""
-        driver, journal = self._queue.driver, self._queue.journal
-        viewer, ends = create_viewer(driver), driver.recall_ends()
-        if len(self._ended) > len(driver.jobs) + len(self._queue.earlier):  # some were removed
-            self._ended = {}
-        views = []
-        for job in jobs:
-            if isinstance(job, JobSpec):
-                views.append(viewer.view_submitted(job))
-                continue
-            ended, known = job.ended, self._ended.get(job.number)
-            if not lists_failures and known is not None and known[:2] == (ended, job.spec):
-                views.append(known[2])
-                continue
-            if isinstance(job, LiveJob):
-                view = viewer.view_live(job, ends.get(job.name), lists_failures=lists_failures)
-            else:
-                view = viewer.view_record(job, journal.read_failures(job) if job.failures else ())
-                view = view if lists_failures else replace(view, failed_items=None)
-            views.append(view)
-            if ended is not None and view.has_ended and not lists_failures:
-                self._ended[job.number] = (ended, job.spec, view)
-        return views
-
-    def view_fully(self, job: KnownJob, access: Access) -> JobDetails:
-        """Return all that is shown of a single job to those who have this access."""
-        spec, view = get_spec(job), self.view(job, lists_failures=True)
-        cwd = None
-        if (template := spec.command) is not None and (template.directory or template.cwd):
-            cwd = str(Path(template.directory or "", write_braces_once(template.cwd)))
-        speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
-        p = speedup.p if isinstance(speedup, PowerLaw) else None
-        if isinstance(job, LiveJob) and p is None and job.durations.items:
-            p = job.durations.p
-        if spec.speedup is None and p == PRIOR_P:
-            p = None  # assumed, and nothing was learned that has changed it
-        hooks = [] if view.number == 0 else self._queue.journal.hooks.read()
-        return JobDetails(
-            **vars(view),
-            failures=view.failed_items or (),
-            hooks=[_show_hook(call, access) for call in hooks if call.job == view.number],
-            command_full=view.command,
-            cwd=cwd,
-            timeout=None if template is None else template.timeout,
-            retries=spec.retries,
-            kind=spec.kind,
-            size=job.size if isinstance(job, JobRecord) else spec.size,
-            p=p,
-        )
+def view_fully(queue: JobQueue, job: KnownJob, access: Access) -> JobDetails:
+    """Return all that is shown of a single job to those who have this access."""
+    spec, view = get_spec(job), view_jobs(queue, [job], lists_failures=True)[0]
+    cwd = None
+    if (template := spec.command) is not None and (template.directory or template.cwd):
+        cwd = str(Path(template.directory or "", write_braces_once(template.cwd)))
+    speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
+    p = speedup.p if isinstance(speedup, PowerLaw) else None
+    if isinstance(job, LiveJob) and p is None and job.durations.items:
+        p = job.durations.p
+    if spec.speedup is None and p == PRIOR_P:
+        p = None  # assumed, and nothing was learned that has changed it
+    hooks = [] if view.number == 0 else queue.journal.hooks.read()
+    return JobDetails(
+        **vars(view),
+        failures=view.failed_items or (),
+        hooks=[_show_hook(call, access) for call in hooks if call.job == view.number],
+        command_full=view.command,
+        cwd=cwd,
+        timeout=None if template is None else template.timeout,
+        retries=spec.retries,
+        kind=spec.kind,
+        size=job.size if isinstance(job, JobRecord) else spec.size,
+        p=p,
+    )
 
 
 def _show_hook(call: HookCall, access: Access) -> JobHook:
@@ -146,11 +128,6 @@ def is_wanted(job: KnownJob, states: Collection[str], group: str | None, search:
     return text in spec.name.lower() or text in (write_command(spec) or "").lower()
 
 
-def _get_end(job: KnownJob) -> float:
-    """Return when a job has ended; 0 if it has not."""
-    return 0.0 if isinstance(job, JobSpec) or job.ended is None else job.ended
-
-
 def sort_jobs(
     jobs: list[KnownJob], sort: Sorting, ends: Mapping[str, float], *, descending: bool
 ) -> None:
@@ -160,7 +137,7 @@ def sort_jobs(
             jobs.sort(key=lambda job: get_spec(job).name, reverse=descending)
         case "state":
             # Of the jobs that have ended, the latest come first: those are looked at.
-            jobs.sort(key=lambda job: -_get_end(job))
+            jobs.sort(key=lambda job: -(getattr(job, "ended", None) or 0.0))
             jobs.sort(key=lambda job: _RANKS[get_state(job)], reverse=descending)
         case "eta":
             never = float("-inf" if descending else "inf")

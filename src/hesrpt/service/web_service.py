@@ -8,11 +8,11 @@ import shlex
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import uvicorn
 
@@ -80,18 +80,11 @@ class WebService:
 
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
-        self._socket = _listen(options.host, options.port)
-        try:
-            self.queue = JobQueue(options.run)
-        except BaseException:
-            self._socket.close()
-            raise
-        try:
+        with ExitStack() as on_error:
+            self._socket = on_error.enter_context(_listen(options.host, options.port))
+            self.queue = on_error.enter_context(closing(JobQueue(options.run)))
             self._server = self._create_server()
-        except BaseException:
-            self._socket.close()
-            self.queue.close()
-            raise
+            on_error.pop_all()
         self._has_signal = False
         self._notify: Callable[[str], None] = lambda line: None
 
@@ -153,26 +146,23 @@ class WebService:
         self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
-        warm_up_timer = threading.Timer(_WARM_UP_SECONDS, self._load_policy)
+        policy, servers = self.options.run.policy, self.queue.pool.servers
+        warm_up_timer = threading.Timer(_WARM_UP_SECONDS, warm_up, (policy, servers))
         try:
             watcher.start()
             warm_up_timer.start()
-            with keep_collections_short(self.queue.is_idle):
-                write_text(self.options.state / URL_FILE, f"{self.get_url()}\n")
-                on_start()
-                self._server.run()
+            write_text(self.options.state / URL_FILE, f"{self.get_url()}\n")
+            on_start()
+            gc.freeze()  # what was loaded stays, and searches for garbage stop all threads
+            self._server.run()
         finally:
+            gc.unfreeze()
             warm_up_timer.cancel()
             self._stop_serving()
             self._comparisons.close()
             self.queue.close()
         self.queue.driver.raise_failure()
         notify("stopped; the next start goes on")
-
-    def _load_policy(self) -> None:
-        """Load what the policy needs for many jobs."""
-        with load_without_collections():
-            warm_up(self.options.run.policy, self.queue.pool.servers)
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""
@@ -213,67 +203,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise InputError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     return listener
-
-
-# --- short garbage collections --------------------------------------------------------------------
-#
-# Each collection stops all threads, and so delays items. A full one looks at every object. A
-# service has hundreds of thousands of them, most of which stay for ever: modules, and jobs that
-# have ended. So what has survived a full collection is left out of the next ones. Now and then,
-# when no item runs, all objects are looked at.
-
-# How often to look at all objects if no item runs, and at the latest, in seconds.
-_EVERY_SECONDS, _LATEST_SECONDS = 3600.0, 86_400.0
-# The oldest generation of objects, which only a full collection looks at.
-_OLDEST = 2
-
-
-@contextmanager
-def keep_collections_short(is_idle: Callable[[], bool]) -> Iterator[None]:
-    """Leave what survives out of garbage collections during a block."""
-    has_ended = threading.Event()
-    thread = threading.Thread(target=_collect_all, args=(is_idle, has_ended), daemon=True)
-    gc.freeze()
-    gc.callbacks.append(_leave_out_survivors)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        gc.callbacks.remove(_leave_out_survivors)
-        gc.unfreeze()
-
-
-@contextmanager
-def load_without_collections() -> Iterator[None]:
-    """Collect no garbage while a block loads what stays for ever."""
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()
-
-
-def _leave_out_survivors(phase: str, facts: Mapping[str, Any]) -> None:
-    if phase == "stop" and facts["generation"] == _OLDEST:
-        gc.freeze()
-
-
-def _collect_all(is_idle: Callable[[], bool], has_ended: threading.Event) -> None:
-    """Look at all objects, when that delays no item."""
-    waited = 0.0
-    while not has_ended.wait(_EVERY_SECONDS):
-        waited += _EVERY_SECONDS
-        if is_idle() or waited >= _LATEST_SECONDS:
-            waited = 0.0
-            collect_all()
-
-
-def collect_all() -> None:
-    """Collect garbage among all objects."""
-    gc.unfreeze()
-    gc.collect()
 
 
 # --- a systemd user unit that keeps the service running -------------------------------------------
