@@ -211,7 +211,6 @@ SAMPLES = {
     "damaged": SWF_DAMAGED,
     "sacct": SACCT,
     "sacct with arrays and parts": SACCT_PARTS,
-    "sacct without a header": SACCT_WITHOUT_HEADER,
     "csv": CSV,
     "helios": CSV_HELIOS,
     "openb": CSV_OPENB,

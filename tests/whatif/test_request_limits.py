@@ -14,7 +14,7 @@ from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
 from hesrpt.whatif import assume_speedup, run_study
 from hesrpt.whatif.assumptions import DEFAULT_LIMIT, ServerLimit, parse_limit
-from hesrpt.whatif.study_jobs import build_jobs
+from hesrpt.whatif.study_jobs import StudyJobs
 
 LIMITS = st.sampled_from(["1", "3", "8", "64", "0.5x", "1x", "4x", "largest", "2x,largest", "none"])
 SPEEDUPS = st.sampled_from([0.05, 0.5, 0.99, "uniform(0.2, 0.8)"])
@@ -65,7 +65,7 @@ def test_a_tighter_limit_never_changes_the_work_nor_makes_a_lone_job_faster(
 ) -> None:
     trace = make_trace([0.0], [float(asked)], [runtime])
     jobs = {
-        limit: build_jobs(trace, 64, assume_speedup(p, max_servers=limit), seed=1)
+        limit: StudyJobs(trace, 64, assume_speedup(p, max_servers=limit), 1, np.array([True]))
         for limit in (one, other)
     }
     sizes = {limit: built.build_malleable().sizes[0] for limit, built in jobs.items()}

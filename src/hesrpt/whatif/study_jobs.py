@@ -231,8 +231,13 @@ class StudyJobs:
     trace: Trace
     machine: int
     assumption: Assumption
-    drawn: IntArray  # the number of each job's speedup among those of the assumption
+    seed: int  # decides which speedup each job has
     is_malleable: BoolArray  # the others are rigid
+
+    @cached_property
+    def drawn(self) -> IntArray:
+        """The number of each job's speedup among those of the assumption."""
+        return self.assumption.draw(len(self.trace), self.seed)
 
     @cached_property
     def _unlimited(self) -> SpeedupVector:
@@ -287,20 +292,3 @@ class StudyJobs:
             estimates=np.where(has_estimate, trace.estimates, trace.runtimes) * slower,
             rigid=rigid,
         )
-
-
-def build_jobs(
-    trace: Trace,
-    machine: int,
-    assumption: Assumption,
-    seed: int,
-    is_malleable: BoolArray | None = None,
-) -> StudyJobs:
-    """Return the jobs of a trace for a study; ``seed`` decides which speedup each job has.
-
-    All jobs are malleable unless ``is_malleable`` says otherwise.
-    """
-    drawn = assumption.draw(len(trace), seed)
-    if is_malleable is None:
-        is_malleable = np.ones(len(trace), dtype=np.bool_)
-    return StudyJobs(trace, machine, assumption, drawn, is_malleable)
