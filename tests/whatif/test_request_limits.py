@@ -33,7 +33,8 @@ SPEEDUPS = st.sampled_from([0.05, 0.5, 0.99, "uniform(0.2, 0.8)"])
     ],
 )
 def test_limits_of_jobs(text: str, limits: list[float]) -> None:
-    assert parse_limit(text).compute(np.array([1.0, 4.0, 20.0]), 64).tolist() == limits
+    trace = make_trace([0, 0, 0], [1, 4, 20], [1, 1, 1])
+    assert parse_limit(text).compute(trace, 64).tolist() == limits
 
 
 def test_default_is_a_multiple_of_the_own_request_and_the_largest_request() -> None:
@@ -150,8 +151,8 @@ def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
     trace = read_trace(path, labels=["Grow"])
     limit = parse_limit("per-job=Grow")
     assert limit.labels == ("Grow",)
-    assert limit.compute_for(trace, 64.0).tolist() == [8, 2, 16, 16]  # nothing stands for 4x
-    assert parse_limit("PER-JOB = Grow, largest, 12").compute_for(trace, 64.0).tolist() == [
+    assert limit.compute(trace, 64.0).tolist() == [8, 2, 16, 16]  # nothing stands for 4x
+    assert parse_limit("PER-JOB = Grow, largest, 12").compute(trace, 64.0).tolist() == [
         *(8, 2, 12, 12)
     ]
     study = run_study(trace, 64, assume_speedup(0.5, max_servers="per-job=Grow"), policies=["equi"])
@@ -168,9 +169,9 @@ def test_multiples_of_jobs_are_checked(tmp_path: Path) -> None:
     path.write_text("submit,run,gpus,grow,id\n0,100,4,2x,a\n0,100,4,many,b\n")
     limit = parse_limit("per-job=grow")
     with pytest.raises(InputError, match="max_servers names the column 'grow', which was not read"):
-        limit.compute_for(read_trace(path), 64.0)
+        limit.compute(read_trace(path), 64.0)
     with pytest.raises(InputError, match=r"such as 2 or 2x, or nothing for 4x; job b .* 'many'"):
-        limit.compute_for(read_trace(path, labels=["grow"]), 64.0)
+        limit.compute(read_trace(path, labels=["grow"]), 64.0)
 
 
 def test_result_without_extrapolation_is_shown_for_any_policy() -> None:

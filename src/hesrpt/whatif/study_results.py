@@ -392,11 +392,10 @@ class Extrapolation:
 
 def list_other_limits(jobs: StudyJobs) -> list[ServerLimit]:
     """Return the other limits that differ from that of the study."""
-    requested, machine = jobs.trace.servers, float(jobs.machine)
     used = [jobs.limits]
     others = []
     for limit in OTHER_LIMITS:
-        limits = limit.compute(requested, machine)
+        limits = limit.compute(jobs.trace, float(jobs.machine))
         if not any(np.array_equal(limits, before) for before in used):
             used.append(limits)
             others.append(limit)

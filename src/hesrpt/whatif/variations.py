@@ -16,7 +16,7 @@ from hesrpt.units import format_duration
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.malleability import Malleability, measure_parts
 from hesrpt.whatif.study import replay_trace
-from hesrpt.whatif.study_jobs import StudyOptions, parse_options
+from hesrpt.whatif.study_jobs import parse_options
 from hesrpt.whatif.study_results import Study, compare_runs
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -109,34 +109,16 @@ def run_sensitivity(
         *(("resize_cost", x, replace(parsed, resize_cost=x)) for x in resize_costs),
         *(("size_error", x, replace(parsed, size_error=x)) for x in size_errors),
     ]
-    means: dict[tuple[object, ...], float] = {}
-
-    def replay(used: StudyOptions) -> Study:
-        study = replay_trace(trace, used)
-        for policy, run in study.runs.items():
-            means[_identify(policy, used)] = run.mean_flow_time
-        return study
-
-    study = replay(parsed)
+    study = replay_trace(trace, parsed)
     points = []
     for done, (parameter, value, used) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
-        missing = tuple(policy for policy in policies if _identify(policy, used) not in means)
-        if missing:
-            replay(replace(used, policies=missing))
-        flow_times = {policy: means[_identify(policy, used)] for policy in policies}
+        # Rigid jobs run as they did, and are never resized.
+        runs = study.runs | replay_trace(trace, replace(used, policies=_MALLEABLE)).runs
+        flow_times = {policy: runs[policy].mean_flow_time for policy in policies}
         points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
     return Sensitivity(study=study, points=tuple(points))
-
-
-def _identify(policy: str, options: StudyOptions) -> tuple[object, ...]:
-    """Return what the flow times of a policy depend on, of all that changes."""
-    if policy not in _MALLEABLE:
-        return (policy,)  # rigid jobs run as they did, and are never resized
-    # Equal shares depend on no sizes.
-    size_error = 0.0 if policy == "equi" else options.size_error
-    return policy, options.assumption.text, options.resize_cost, size_error
 
 
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
