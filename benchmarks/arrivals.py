@@ -26,7 +26,7 @@ from hesrpt.policies.calibration_kernel import LEVELS, focus_of_level
 from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
 from hesrpt.whatif.assumptions import assume_speedup
-from hesrpt.whatif.study_jobs import build_jobs, select_jobs
+from hesrpt.whatif.study_jobs import StudyJobs, select_jobs
 from hesrpt.workload import SIZES
 
 POWERS = (0.3, 0.5, 0.7, 0.9, 0.97)
@@ -84,7 +84,8 @@ class Cell:
             assert isinstance(self.p, float)
             log = select_jobs(read_trace(self.trace), self.servers, load=self.load)
             unlimited = assume_speedup(self.p, max_servers="none")
-            return build_jobs(log, self.servers, unlimited, seed).build_malleable()
+            all_jobs = np.ones(len(log), np.bool_)
+            return StudyJobs(log, self.servers, unlimited, seed, all_jobs).build_malleable()
         rng = np.random.default_rng(seed)
         sizes = _bimodal(rng, jobs) if self.sizes == "bimodal" else SIZES[self.sizes](rng, jobs)
         gaps = rng.exponential(self.burst / (self.load * self.servers), -(-jobs // self.burst))

@@ -13,6 +13,16 @@ from hesrpt import PowerLaw, Workload, plan, plotting, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.parallel import run_tasks
 from hesrpt.plotting import whatif_figures
+from hesrpt.plotting.style import (
+    PANEL_WIDTH,
+    Figure,
+    add_legend_below,
+    create_panel,
+    get_style,
+    use_log_scale,
+    with_house_style,
+    write_beside,
+)
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.readers import read_jobs
 from hesrpt.speedups import Speedup
@@ -61,6 +71,45 @@ def simulate_batches(policy: PolicyLike, setting: Setting) -> FloatArray:
     return np.array([run.mean_flow_time for run in runs])
 
 
+@with_house_style
+def draw_advantages(
+    times: Mapping[str, Mapping[float, tuple[FloatArray, FloatArray]]],
+    *,
+    label: str,
+    is_logarithmic: bool = False,
+) -> Figure:
+    """Draw the ratio of mean flow times under EQUI and under other policies, over some value.
+
+    For each policy and value, ``times`` has the mean flow times of several batches under EQUI and
+    under the policy. A line through each dot spans the batches.
+    """
+    figure, axes = create_panel(PANEL_WIDTH + 0.8, 3.0)
+    for policy, by_value in times.items():
+        style = get_style(policy)
+        ratios = []
+        for value, (equi, other) in by_value.items():
+            by_batch = equi / other
+            axes.vlines(value, by_batch.min(), by_batch.max(), color=style.colour, linewidth=1.2)
+            ratios.append(equi.sum() / other.sum())
+        axes.plot(list(by_value), ratios, **style.line_options)
+    axes.axhline(1.0, color=get_style("equi").colour, linewidth=1, zorder=1)
+    write_beside(
+        axes,
+        get_style("equi").title,
+        (1.0, 1.0),
+        3,
+        xycoords=("axes fraction", "data"),
+        annotation_clip=False,
+    )
+    if is_logarithmic:
+        use_log_scale(axes, "x")
+    use_log_scale(axes)
+    axes.set_xlabel(label)
+    axes.set_ylabel("mean flow time of EQUI\nrelative to the policy")
+    add_legend_below(figure, axes)
+    return figure
+
+
 def save_advantages(
     name: str,
     label: str,
@@ -76,7 +125,7 @@ def save_advantages(
         for value in values
     }
     times = run_tasks(tasks)
-    figure = plotting.draw_advantages(
+    figure = draw_advantages(
         {
             policy: {value: (times["equi", value], times[policy, value]) for value in values}
             for policy in policies

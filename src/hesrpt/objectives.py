@@ -48,6 +48,11 @@ def needs_weights(objective: Objective) -> bool:
     return objective == "weighted"
 
 
+def has_equal_weights(objective: Objective) -> bool:
+    """Return whether a second of flow time costs the same for all jobs, by definition."""
+    return objective == "flow"
+
+
 def check_weights(objective: Objective, weights: FloatArray | None) -> None:
     """Raise an error if jobs lack the weights that an objective needs."""
     if needs_weights(objective) and weights is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,23 +211,20 @@ def _check_header(header: list[str], parsers: _Parsers, required: str, source: s
         raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
 
 
-def _parse_positive(text: str) -> float:
-    if not is_number(text) or not isfinite(float(text)) or float(text) <= 0:
-        raise ValueError("must be a number greater than 0")
-    return float(text)
+def _create_parser(expected: str, is_valid: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return a parser of the numbers in a column."""
+
+    def parse(text: str) -> float:
+        if not is_number(text) or not is_valid(float(text)):
+            raise ValueError(f"must {expected}")
+        return float(text)
+
+    return parse
 
 
-def _parse_non_negative(text: str) -> float:
-    if not is_number(text) or not isfinite(float(text)) or float(text) < 0:
-        raise ValueError("must be a number of at least 0")
-    return float(text)
-
-
-def _parse_power(text: str) -> float:
-    if not is_number(text) or not 0 < float(text) < 1:
-        raise ValueError("must lie in (0, 1)")
-    return float(text)
-
+_parse_positive = _create_parser("be a number greater than 0", lambda value: 0 < value < inf)
+_parse_non_negative = _create_parser("be a number of at least 0", lambda value: 0 <= value < inf)
+_parse_power = _create_parser("lie in (0, 1)", lambda value: 0 < value < 1)
 
 _JOB_COLUMNS: _Parsers = {
     "size": _parse_positive,

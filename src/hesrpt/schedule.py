@@ -181,8 +181,7 @@ class Schedule:
     @property
     def fairness(self) -> float:
         """Jain's index of the slowdowns: 1 if all are equal, near 1/M if one dwarfs the others."""
-        slowdowns = self.slowdowns / self.slowdowns.max()
-        return float(slowdowns.sum() ** 2 / (len(slowdowns) * (slowdowns**2).sum()))
+        return jain_index(self.slowdowns)
 
     def metrics(self) -> dict[str, float]:
         """Return all metrics by name."""
@@ -251,6 +250,16 @@ class Schedule:
         if path is not None:
             plotting.save_figure(figure, path)
         return figure
+
+
+def jain_index(values: FloatArray) -> float:
+    """Return Jain's index of fairness, (Σx)² / (n Σx²): 1 if all are equal, 1/n if one has all.
+
+    >>> jain_index(np.array([2.0, 2.0])), jain_index(np.array([1.0, 0.0]))
+    (1.0, 0.5)
+    """
+    scaled = values / values.max()  # squares could overflow
+    return float(scaled.sum() ** 2 / (len(scaled) * (scaled @ scaled)))
 
 
 def summarise(name: str, values: FloatArray) -> dict[str, float]:

@@ -23,6 +23,8 @@ from hesrpt.validation import (
 )
 
 SpeedupLike: TypeAlias = Speedup | Callable[[FloatArray], FloatArray]
+# What a workload may say of each job in an array.
+_OF_EACH_JOB = ("arrivals", "weights", "requested", "estimates", "rigid")
 SizeSampler: TypeAlias = Callable[[np.random.Generator, int], FloatArray]
 
 
@@ -95,7 +97,10 @@ class Workload:
             ("requested", requested, check_positive_vector),
             ("estimates", estimates, check_positive_vector),
         ):
-            set_frozen(name, None if given is None else check(name, given))
+            values = None if given is None else check(name, given)
+            if values is not None:
+                check_same_length(name, values, len(self))
+            set_frozen(name, values)
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InputError(
                 f"must be a list with one name per job, got {names!r}", argument="names"
@@ -104,15 +109,8 @@ class Workload:
         set_frozen("rigid", None if rigid is None else _check_rigid(rigid, self.requested))
         if self.rigid is not None:
             check_same_length("rigid", self.rigid.tolist(), len(self))
-        for name, values in (
-            ("arrivals", self.arrivals),
-            ("requested", self.requested),
-            ("estimates", self.estimates),
-            ("weights", self.weights),
-            ("names", self.given_names),
-        ):
-            if values is not None:
-                check_same_length(name, values, len(self))
+        if self.given_names is not None:
+            check_same_length("names", self.given_names, len(self))
 
     @classmethod
     def pareto(
@@ -181,16 +179,13 @@ class Workload:
 
     def take(self, jobs: IntArray) -> Workload:
         """Return some of the jobs, given by their numbers."""
+        given = {name: getattr(self, name) for name in _OF_EACH_JOB}
         names = self.given_names
         return Workload(
             self.sizes[jobs],
             self.speedups.shared or list(self.speedups.take(jobs)),
-            arrivals=None if self.arrivals is None else self.arrivals[jobs],
-            weights=None if self.weights is None else self.weights[jobs],
             names=None if names is None else [names[job] for job in jobs],
-            requested=None if self.requested is None else self.requested[jobs],
-            estimates=None if self.estimates is None else self.estimates[jobs],
-            rigid=None if self.rigid is None else self.rigid[jobs],
+            **{name: values[jobs] for name, values in given.items() if values is not None},
         )
 
     def __len__(self) -> int:

@@ -159,13 +159,6 @@ ELASTISIM = """\
   {"type": "rigid", "submit_time": 50, "num_nodes": 1, "application_model": "no_such_model.json"}
 ]}
 """
-# The model that the workload refers to: 5 s + steps · (work / nodes + 2 s).
-ELASTISIM_MODEL = """\
-{"on_init": {"tasks": [{"type": "idle", "delay": 5, "pattern": "uniform"}]},
- "phases": [{"iterations": "steps", "tasks": [
-  {"type": "busy_wait", "delay": "work", "pattern": "total"},
-  {"type": "sequence", "iterations": 2, "tasks": [{"type": "idle", "delay": 1}]}]}]}
-"""
 SACCT_JSON = """\
 {"meta": {"Slurm": {"release": "24.05.4"}},
  "jobs": [
@@ -218,7 +211,6 @@ SAMPLES = {
     "damaged": SWF_DAMAGED,
     "sacct": SACCT,
     "sacct with arrays and parts": SACCT_PARTS,
-    "sacct without a header": SACCT_WITHOUT_HEADER,
     "csv": CSV,
     "helios": CSV_HELIOS,
     "openb": CSV_OPENB,

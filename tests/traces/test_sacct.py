@@ -21,7 +21,6 @@ from support.trace_samples import (
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
 from hesrpt.traces.cells import SlurmId, count_tasks, parse_id
-from hesrpt.traces.sacct import guess_columns
 
 
 def assert_parts_are_read(trace: Trace, estimates: list[float]) -> None:
@@ -51,60 +50,29 @@ def test_bars_at_the_ends_of_lines_do_not_matter(tmp_path: Path) -> None:
             assert_parts_are_read(trace, estimates=[3600, 2700, 1800])
 
 
-def test_columns_without_a_header_are_recognised_by_their_values(tmp_path: Path) -> None:
+def test_columns_without_a_header_have_numbers(tmp_path: Path) -> None:
     path = write_file(tmp_path, SACCT_WITHOUT_HEADER)
-    assert_parts_are_read(read_trace(path), estimates=[NAN, NAN, NAN])
-    assert_parts_are_read(read_trace(path, columns={"estimate": "8"}), estimates=[3600, 2700, 1800])
+    named = SACCT_PARTS.splitlines()[0].split("|")
+    ours = {"submit": "Submit", "runtime": "Elapsed", "servers": "AllocCPUS", "start": "Start"}
+    columns = {name: str(named.index(theirs) + 1) for name, theirs in ours.items()}
+    assert_parts_are_read(read_trace(path, columns=columns), estimates=[NAN, NAN, NAN])
+    columns |= {"estimate": str(named.index("Timelimit") + 1)}
+    assert_parts_are_read(read_trace(path, columns=columns), estimates=[3600, 2700, 1800])
     with pytest.raises(InputError, match=r"trace:3: job '20_.5-7,9%2.' had not ended"):
-        read_trace(path, strict=True)
+        read_trace(path, columns=columns, strict=True)
 
 
-def test_columns_that_the_values_do_not_tell_must_be_named(tmp_path: Path) -> None:
-    two_numbers = "1|2024-05-01T12:00:00|00:10:00|16|2|COMPLETED\n"
-    path = write_file(tmp_path, two_numbers)
+def test_columns_without_a_header_must_be_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "1|2024-05-01T12:00:00|00:10:00|16|2|COMPLETED\n")
     with pytest.raises(InputError) as caught:
-        read_trace(path)
+        read_trace(path, columns={"servers": "5"})
     assert str(caught.value) == (
-        f"columns must say which columns of {path}:1 hold servers, by number, such as servers=5: "
-        "sacct printed no header (--noheader), and the values of columns 2 to 6 do not tell; the "
-        "first row is '1|2024-05-01T12:00:00|00:10:00|16|2|COMPLETED'"
+        f"columns must say which columns of {path}:1 hold submit, runtime and servers, such as "
+        "submit=2,runtime=5,servers=6: sacct printed no header (--noheader); the first row is "
+        "'1|2024-05-01T12:00:00|00:10:00|16|2|COMPLETED'"
     )
-    assert_jobs(read_trace(path, columns={"servers": "5"}), servers=[2], runtimes=[600])
-    with pytest.raises(InputError, match="no header and no job, only steps"):
-        read_trace(write_file(tmp_path, "1.batch|2024-05-01T12:00:00|00:10:00|16\n"))
     with pytest.raises(InputError, match=r"trace:1: is not the output of sacct.*got 'a,b'"):
         read_trace(write_file(tmp_path, "a,b\n1,2\n"), format="sacct")
-
-
-DATES = ["2024-05-01T12:00:00", "2024-05-01T12:01:00", "2024-05-01T12:05:00"]
-
-
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [
-        # Submission and start without an end, or the start and the end: nobody can tell.
-        (["1", *DATES[:2], "00:01:00", "4"], "submit and runtime"),
-        # Eligible is between submission and start.
-        (
-            ["1", DATES[0], DATES[0], *DATES[1:], "00:04:00", "4"],
-            {"submit": "2", "start": "4", "end": "5", "runtime": "6", "servers": "7"},
-        ),
-        # The third date is not an end: it does not fit the elapsed time.
-        (["1", *DATES, "07:00:00", "4"], {"submit": "2", "runtime": "5", "servers": "6"}),
-        # An exit code is not a duration.
-        (["1", *DATES, "0:0", "4"], {"submit": "2", "start": "3", "end": "4", "servers": "6"}),
-        # The order of the dates does not matter.
-        (["1", "4", *DATES[::-1]], {"submit": "5", "start": "4", "end": "3", "servers": "2"}),
-    ],
-)
-def test_columns_are_guessed_only_if_they_are_certain(
-    row: list[str], columns: dict[str, str] | str
-) -> None:
-    if isinstance(columns, str):
-        with pytest.raises(InputError, match=f"hold {columns}, by number"):
-            guess_columns("trace:1", [row], {})
-    else:
-        assert guess_columns("trace:1", [row], {}) == columns | {"name": "1"}
 
 
 def test_json_of_sacct_is_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.trace_samples import make_trace
 
+from hesrpt.schedule import jain_index
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 from hesrpt.whatif.study_results import (
@@ -15,7 +16,6 @@ from hesrpt.whatif.study_results import (
     group_by_servers,
     group_by_size,
     group_by_user,
-    jain_index,
 )
 
 
@@ -65,7 +65,7 @@ def test_fairness_over_users_by_hand() -> None:
     flow = study.runs["equi"].flow_times
     worse = [flow[:2].mean() > 1.01 * 12.5, flow[2] > 1.01 * 20]
     assert fairness["equi"]["worse_off"] == np.mean(worse)
-    rows = study.rows_by_user()
+    rows = study.groups["user"]
     assert [row["group"] for row in rows] == ["user ann", "user bob"]
     assert rows[0]["mean_flow_time"]["fcfs"] == pytest.approx(12.5)
     assert rows[1]["mean_slowdown"]["fcfs"] == pytest.approx(4)

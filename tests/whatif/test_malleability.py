@@ -122,14 +122,14 @@ def test_the_others_stay_rigid_under_easy(example_trace: Trace) -> None:
         "malleable or moldable: 0.3 of the jobs, drawn at random (seed 5); these are 117 of 391 "
     )
     assert study.caveats[0].startswith("moldable jobs, which choose their servers once")
-    assert [row["group"] for row in study.rows_by_kind()] == ["malleable", "rigid"]
+    assert [row["group"] for row in study.groups["kind"]] == ["malleable", "rigid"]
 
 
 def test_no_malleable_job_changes_nothing(example_trace: Trace) -> None:
     study = run_study(example_trace, malleable="servers > 1000", policies=["easy", "equi"])
     np.testing.assert_array_equal(study.runs["equi"].flow_times, study.runs["easy"].flow_times)
     assert "EQUI would change nothing" in study.conclusion
-    assert study.rows_by_kind() == []
+    assert study.groups["kind"] == []
     all_jobs = run_study(example_trace, malleable=1.0, policies=["equi"])
     same = run_study(example_trace, policies=["equi"])
     assert all_jobs.runs["equi"].mean_flow_time == same.runs["equi"].mean_flow_time

@@ -148,7 +148,7 @@ def test_a_lone_job_is_never_faster_under_a_tighter_limit() -> None:
     for limit in ("1", "7", "0.5x,7", "1x,7", "1x", "3x,20", "3x", "none"):
         assumption = assume_speedup(0.6, max_servers=limit)
         study = run_study(trace, assumption=assumption, policies=policies, other_limits=False)
-        most = assumption.limit.compute(asked, 32.0)
+        most = assumption.limit.compute(trace, 32.0)
         for policy in policies:
             times = study.runs[policy].flow_times
             # On k servers a job takes r·(q/k)^p: the work is the same, whatever the limit.

@@ -14,7 +14,7 @@ from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
 from hesrpt.whatif import assume_speedup, run_study
 from hesrpt.whatif.assumptions import DEFAULT_LIMIT, ServerLimit, parse_limit
-from hesrpt.whatif.study_jobs import build_jobs
+from hesrpt.whatif.study_jobs import StudyJobs
 
 LIMITS = st.sampled_from(["1", "3", "8", "64", "0.5x", "1x", "4x", "largest", "2x,largest", "none"])
 SPEEDUPS = st.sampled_from([0.05, 0.5, 0.99, "uniform(0.2, 0.8)"])
@@ -33,7 +33,8 @@ SPEEDUPS = st.sampled_from([0.05, 0.5, 0.99, "uniform(0.2, 0.8)"])
     ],
 )
 def test_limits_of_jobs(text: str, limits: list[float]) -> None:
-    assert parse_limit(text).compute(np.array([1.0, 4.0, 20.0]), 64).tolist() == limits
+    trace = make_trace([0, 0, 0], [1, 4, 20], [1, 1, 1])
+    assert parse_limit(text).compute(trace, 64).tolist() == limits
 
 
 def test_default_is_a_multiple_of_the_own_request_and_the_largest_request() -> None:
@@ -65,7 +66,7 @@ def test_a_tighter_limit_never_changes_the_work_nor_makes_a_lone_job_faster(
 ) -> None:
     trace = make_trace([0.0], [float(asked)], [runtime])
     jobs = {
-        limit: build_jobs(trace, 64, assume_speedup(p, max_servers=limit), seed=1)
+        limit: StudyJobs(trace, 64, assume_speedup(p, max_servers=limit), 1, np.array([True]))
         for limit in (one, other)
     }
     sizes = {limit: built.build_malleable().sizes[0] for limit, built in jobs.items()}
@@ -150,8 +151,8 @@ def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
     trace = read_trace(path, labels=["Grow"])
     limit = parse_limit("per-job=Grow")
     assert limit.labels == ("Grow",)
-    assert limit.compute_for(trace, 64.0).tolist() == [8, 2, 16, 16]  # nothing stands for 4x
-    assert parse_limit("PER-JOB = Grow, largest, 12").compute_for(trace, 64.0).tolist() == [
+    assert limit.compute(trace, 64.0).tolist() == [8, 2, 16, 16]  # nothing stands for 4x
+    assert parse_limit("PER-JOB = Grow, largest, 12").compute(trace, 64.0).tolist() == [
         *(8, 2, 12, 12)
     ]
     study = run_study(trace, 64, assume_speedup(0.5, max_servers="per-job=Grow"), policies=["equi"])
@@ -168,9 +169,9 @@ def test_multiples_of_jobs_are_checked(tmp_path: Path) -> None:
     path.write_text("submit,run,gpus,grow,id\n0,100,4,2x,a\n0,100,4,many,b\n")
     limit = parse_limit("per-job=grow")
     with pytest.raises(InputError, match="max_servers names the column 'grow', which was not read"):
-        limit.compute_for(read_trace(path), 64.0)
+        limit.compute(read_trace(path), 64.0)
     with pytest.raises(InputError, match=r"such as 2 or 2x, or nothing for 4x; job b .* 'many'"):
-        limit.compute_for(read_trace(path, labels=["grow"]), 64.0)
+        limit.compute(read_trace(path, labels=["grow"]), 64.0)
 
 
 def test_result_without_extrapolation_is_shown_for_any_policy() -> None:

@@ -157,7 +157,7 @@ def test_recorded_schedule_is_part_of_the_study(example_trace: Trace) -> None:
 
 def test_size_classes_show_who_pays(example_trace: Trace) -> None:
     study = run_study(example_trace, policies=["equi", "hesrpt"])
-    rows = study.rows_by_size()
+    rows = study.groups["size"]
     assert sum(row["jobs"] for row in rows) == len(study.trace)
     assert [row["group"] for row in rows] == list(SIZE_CLASSES)
     # heSRPT favours small jobs over large ones, compared with EQUI.

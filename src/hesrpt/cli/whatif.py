@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -209,15 +208,13 @@ def whatif(
     """
     from hesrpt.traces import read_trace
     from hesrpt.whatif import (
-        DEFAULT_POLICIES,
         RIGID,
-        StudyOptions,
         Variations,
         assume_speedup,
         parse_malleability,
-        replay_trace,
-        vary_fraction,
-        vary_parameters,
+        run_fractions,
+        run_sensitivity,
+        run_study,
     )
 
     check_output_files(
@@ -231,60 +228,61 @@ def whatif(
     ]
     if len(assumptions) > 1 and (sensitivity or fractions or report or plot or csv):
         raise InputError("--plot, --csv, --report, --sensitivity and --fractions need a single --p")
-    chosen = parse_malleability(malleable)
+    which = parse_malleability(malleable)
     with show_progress("reading", hidden=as_json) as progress:
         jobs = read_trace(
             trace,
             format=format,
             columns=None if columns is None else parse_pairs(columns, _MAP, "columns"),
-            labels=list(dict.fromkeys((*chosen.labels, *assumptions[0].limit.labels))),
+            labels=list(dict.fromkeys((*which.labels, *assumptions[0].limit.labels))),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
     names = None if policies is None else parse_policies(policies)
-    options = [
-        StudyOptions(
-            servers=servers,
-            assumption=assumption,
-            policies=DEFAULT_POLICIES if names is None else tuple(names),
-            malleable=chosen,
-            window=window,
-            min_runtime=min_runtime,
-            load=load,
-            strict=strict,
-            bound=bound,
-            resize_cost=resize_cost,
-            size_error=size_error,
-            sizes=sizes,
-            seed=seed,
-        )
-        for assumption in assumptions
-    ]
+    options: dict[str, Any] = {
+        "window": window,
+        "min_runtime": min_runtime,
+        "load": load,
+        "strict": strict,
+        "bound": bound,
+        "resize_cost": resize_cost,
+        "size_error": size_error,
+        "sizes": sizes,
+        "seed": seed,
+    }
+    chosen = {"policies": names, "malleable": which, **options}
     studies = []
-    for each in options:
+    for assumption in assumptions:
         with show_progress(
             "policies and bound" if bound else "policies", hidden=as_json
         ) as progress:
-            studies.append(replay_trace(jobs, each, progress))
+            studies.append(run_study(jobs, servers, assumption, progress=progress, **chosen))
     about = studies[0].conclusion
     if plot or sensitivity or fractions:
         from hesrpt.plotting import save_figure, whatif_figures
     if plot is not None:
         save_figure(whatif_figures.draw_overview(studies[0]), plot, description=about)
-    variations = Variations()
+    swept = counted = None
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
-            swept = vary_parameters(jobs, options[0], progress=progress)
-        variations = replace(variations, sensitivity=swept)
+            swept = run_sensitivity(jobs, servers, assumptions[0], progress=progress, **chosen)
         drawn = whatif_figures.draw_sensitivity(swept)
         save_figure(drawn, sensitivity, description=about)
     if fractions is not None:
         resizable = None if names is None else [name for name in names if name not in RIGID]
         with show_progress("fractions", hidden=as_json) as progress:
-            counted = vary_fraction(jobs, options[0], resizable, progress=progress)
-        variations = replace(variations, fractions=counted)
+            counted = run_fractions(
+                jobs,
+                servers,
+                assumptions[0],
+                counted=which.counted,
+                policies=resizable,
+                progress=progress,
+                **options,
+            )
         drawn = whatif_figures.draw_fractions(counted)
         save_figure(drawn, fractions, description=about)
+    variations = Variations(swept, counted)
     if csv is not None:
         write_csv(csv, studies[0].rows())
     provenance = describe_provenance(context, trace=jobs.sha256)

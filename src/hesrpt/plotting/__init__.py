@@ -3,13 +3,12 @@
 Titles and colours of policies, fonts, axes and legends are defined in ``style`` alone.
 """
 
-from hesrpt.plotting.comparisons import draw_advantages, draw_comparison
+from hesrpt.plotting.comparisons import draw_comparison
 from hesrpt.plotting.schedules import draw_schedule
 from hesrpt.plotting.style import check_figure_path, get_style, get_styles, save_figure
 
 __all__ = [
     "check_figure_path",
-    "draw_advantages",
     "draw_comparison",
     "draw_schedule",
     "get_style",

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from matplotlib.axes import Axes
 
-from hesrpt.arrays import FloatArray
 from hesrpt.plotting.style import (
     FULL_WIDTH,
-    PANEL_WIDTH,
     REFERENCE_COLOUR,
     Figure,
     add_legend_below,
-    create_panel,
     format_ratio,
-    get_style,
     get_styles,
     use_log_scale,
     with_house_style,
@@ -101,42 +95,3 @@ def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
     use_log_scale(axes)
     axes.set_xlabel("flow time t (in the unit of the sizes)")
     axes.set_ylabel("fraction of jobs with flow time ≥ t")
-
-
-@with_house_style
-def draw_advantages(
-    times: Mapping[str, Mapping[float, tuple[FloatArray, FloatArray]]],
-    *,
-    label: str,
-    is_logarithmic: bool = False,
-) -> Figure:
-    """Draw the ratio of mean flow times under EQUI and under other policies, over some value.
-
-    For each policy and value, ``times`` has the mean flow times of several batches under EQUI and
-    under the policy. A line through each dot spans the batches.
-    """
-    figure, axes = create_panel(PANEL_WIDTH + 0.8, 3.0)
-    for policy, by_value in times.items():
-        style = get_style(policy)
-        ratios = []
-        for value, (equi, other) in by_value.items():
-            by_batch = equi / other
-            axes.vlines(value, by_batch.min(), by_batch.max(), color=style.colour, linewidth=1.2)
-            ratios.append(equi.sum() / other.sum())
-        axes.plot(list(by_value), ratios, **style.line_options)
-    axes.axhline(1.0, color=get_style("equi").colour, linewidth=1, zorder=1)
-    write_beside(
-        axes,
-        get_style("equi").title,
-        (1.0, 1.0),
-        3,
-        xycoords=("axes fraction", "data"),
-        annotation_clip=False,
-    )
-    if is_logarithmic:
-        use_log_scale(axes, "x")
-    use_log_scale(axes)
-    axes.set_xlabel(label)
-    axes.set_ylabel("mean flow time of EQUI\nrelative to the policy")
-    add_legend_below(figure, axes)
-    return figure

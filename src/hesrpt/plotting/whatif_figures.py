@@ -149,7 +149,7 @@ def plot_servers(axes: Axes, study: Study, policy: str) -> None:
 
 def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
     """Plot the mean flow time or the mean slowdown of each class of job sizes, as dots."""
-    rows, policies = study.rows_by_size(), study.shown_policies
+    rows, policies = study.groups["size"], study.shown_policies
     divisor = HOUR if metric == "mean_flow_time" else 1.0
     for place, policy in enumerate(policies):
         offset = 0.6 * ((place + 0.5) / len(policies) - 0.5)

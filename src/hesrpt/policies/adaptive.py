@@ -9,7 +9,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
+from hesrpt.objectives import (
+    FlowObjective,
+    check_flow_objective,
+    has_equal_weights,
+    needs_weights,
+    weight_of_each_job,
+)
 from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
@@ -134,7 +140,7 @@ class Adaptive(RankedPolicy):
     @property
     def _is_equi(self) -> bool:
         """Whether the policy shares servers equally: without sizes, only weights could differ."""
-        return self.sizes == "unknown" and self.objective != "weighted"
+        return self.sizes == "unknown" and not needs_weights(self.objective)
 
     def _get_focus(self, state: State) -> float:
         if self.sizes == "unknown":
@@ -210,7 +216,7 @@ class Adaptive(RankedPolicy):
             return Equi().state_rule(speedups, whole) if self._is_equi else None
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
-        if speedups.shared is not None and self.objective == "flow":
+        if speedups.shared is not None and has_equal_weights(self.objective):
             return None  # rows follow from values, not from prices
         return Rule(RuleKind.PRICE, self.objective, focus=self.focus)
 
@@ -219,7 +225,7 @@ class Adaptive(RankedPolicy):
             return Equi()(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if state.others == 0 and shared is not None and self.objective == "flow":
+        if state.others == 0 and shared is not None and has_equal_weights(self.objective):
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
         weights = self._weigh(state)

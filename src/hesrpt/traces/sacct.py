@@ -1,9 +1,6 @@
 """Slurm's accounting records, as ``sacct --parsable2`` and ``sacct --json`` print them.
 
-Without a header, the values tell which column is which, as far as they do. Dates are in the order
-submission, start, end. The elapsed time is the one from start to end. A column of whole numbers
-holds the servers if it is the only one. Whatever remains open is the user's to say, by the numbers
-of columns.
+Without a header, the user says which column is which, by the numbers of columns.
 
 Versions of Slurm differ in their JSON: since 23.02, numbers that may be missing are objects with
 ``set`` and ``number``, and the state of a job is a list.
@@ -12,17 +9,14 @@ Versions of Slurm differ in their JSON: since 23.02, numbers that may be missing
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block
 from hesrpt.traces.building import Cells, TraceBuilder
-from hesrpt.traces.cells import TimeKind, count_tasks, parse_durations, parse_id, parse_times
+from hesrpt.traces.cells import count_tasks, parse_id
 from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member
 from hesrpt.traces.table import Dialect, read_table
 from hesrpt.traces.trace import Trace
@@ -58,95 +52,6 @@ def _normalise(state: str) -> str:
     return state.strip().lower().partition(" ")[0].rstrip("+")  # sacct cuts "CANCELLED+"
 
 
-# The part of jobs whose elapsed time is the time from start to end: the others were suspended.
-_USUALLY = 0.9
-_Columns = dict[int, FloatArray]  # by number
-
-
-def guess_columns(
-    place: str, rows: Sequence[Sequence[str]], columns: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the numbers of our columns, from 1, in rows of jobs; ``columns`` is what is known.
-
-    >>> job = "7|2024-05-01T10:00:00|2024-05-01T10:01:00|2024-05-01T10:02:00|COMPLETED|16"
-    >>> guess_columns("trace:1", [job.split("|")], {})
-    {'submit': '2', 'start': '3', 'end': '4', 'servers': '6', 'state': '5', 'name': '1'}
-    """
-    taken = set(columns.values())
-    free = {
-        number: [row[number - 1].strip() for row in rows]
-        for number in range(2, len(rows[0]) + 1)
-        if str(number) not in taken
-    }
-    found = _find_times(_select(free, _parse_dates), _select(free, _parse_durations))
-    numbers = _select(free, _parse_whole_numbers)
-    if len(numbers) == 1:
-        found["servers"] = next(iter(numbers))
-    states = [number for number, cells in free.items() if all(map(is_state, cells))]
-    if len(states) == 1:
-        found["state"] = states[0]
-    known = {ours: str(number) for ours, number in (found | {"name": 1}).items()} | dict(columns)
-    missing = [ours for ours in ("submit", "servers") if ours not in known]
-    if "runtime" not in known and not {"start", "end"} <= set(known):
-        missing.append("runtime")
-    if missing:
-        raise InputError(
-            f"must say which columns of {place} hold {' and '.join(missing)}, by number, such as "
-            f"{missing[0]}=5: sacct printed no header (--noheader), and the values of columns 2 to "
-            f"{len(rows[0])} do not tell; the first row is {'|'.join(rows[0])[:200]!r}",
-            argument="columns",
-        )
-    return known
-
-
-def _select(
-    columns: Mapping[int, Sequence[str]], parse: Callable[[Sequence[str]], FloatArray | None]
-) -> _Columns:
-    parsed = {number: parse(cells) for number, cells in columns.items()}
-    return {number: values for number, values in parsed.items() if values is not None}
-
-
-def _parse_dates(cells: Sequence[str]) -> FloatArray | None:
-    times, kinds = parse_times(cells)
-    is_date = kinds != TimeKind.NUMBER
-    # The start of a job that never started is "Unknown" or "None".
-    return times if is_date.any() and (is_date | np.isnan(times)).all() else None
-
-
-def _parse_durations(cells: Sequence[str]) -> FloatArray | None:
-    """Return the durations in a column such as Elapsed; exit codes (0:0) are none."""
-    durations = parse_durations(cells)
-    has_clock = all(cell.count(":") == 2 for cell in cells)
-    return durations if has_clock and np.isfinite(durations).all() else None
-
-
-def _parse_whole_numbers(cells: Sequence[str]) -> FloatArray | None:
-    is_whole = all(cell.isascii() and cell.isdigit() and len(cell) < 16 for cell in cells)
-    return np.array([float(cell) for cell in cells]) if is_whole else None
-
-
-def _find_times(dates: _Columns, durations: _Columns) -> dict[str, int]:
-    """Return which columns hold the submission, the start, the end and the elapsed time."""
-    has_all = np.all([np.isfinite(times) for times in dates.values()], axis=0)
-    if not dates or not has_all.any():
-        return {}
-    order = sorted(dates, key=lambda number: float(dates[number][has_all].mean()))
-    submit, start, end = order[0], order[-2:][0], order[-1]  # Eligible may be in between
-    matching = [
-        number
-        for number, values in durations.items()
-        if np.mean((values == dates[end] - dates[start])[has_all]) > _USUALLY
-    ]
-    if len(order) >= 3 and (matching or not durations):
-        times = {"submit": submit, "start": start, "end": end}
-        return times | ({"runtime": matching[0]} if matching else {})
-    if len(order) == 2 and matching:
-        return {}  # submission and end of jobs that never waited, or start and end
-    return {"submit": submit} | ({"runtime": next(iter(durations))} if len(durations) == 1 else {})
-
-
-_SAMPLE = 1000  # rows from which columns without a header are guessed
-
 _KNOWN_NAMES = {
     "submit": ("submit",),
     "runtime": ("elapsed", "elapsedraw"),
@@ -181,28 +86,35 @@ def read_sacct(text: Iterable[Block], builder: TraceBuilder) -> Trace:
             f"{shorten(line)}"
         )
     if _is_job(line):
-        width = line.rstrip("|").count("|") + 1
-        cells = [line.split("|") for line in lines[blank_lines:]]
-        sample = [row for row in cells if _is_whole_job(row, width)]
-        place = f"{builder.source}:{first_line + blank_lines}"
-        if not sample:
-            raise InputError(f"{place}: has no header and no job, only steps of jobs")
-        rows = [row[:width] for row in sample[:_SAMPLE]]
-        builder.columns = guess_columns(place, rows, builder.columns)
-        header = "|".join(str(number) for number in range(1, width + 1))
-        first_line, lines = first_line + blank_lines - 1, [header, *lines[blank_lines:]]
+        first_line, lines = first_line + blank_lines, lines[blank_lines:]
+        builder.columns = _number_columns(f"{builder.source}:{first_line}", lines, builder.columns)
+        header = "|".join(str(number + 1) for number in range(line.rstrip("|").count("|") + 1))
+        first_line, lines = first_line - 1, [header, *lines]
     return read_table(chain([Block(first_line, lines)], blocks), builder, _SACCT)
+
+
+def _number_columns(place: str, lines: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the numbers of our columns in rows without a header; ``columns`` are the user's."""
+    has_runtime = "runtime" in columns or {"start", "end"} <= set(columns)
+    if not has_runtime or not {"submit", "servers"} <= set(columns):
+        raise InputError(
+            f"must say which columns of {place} hold submit, runtime and servers, such as "
+            "submit=2,runtime=5,servers=6: sacct printed no header (--noheader); the first row is "
+            f"{lines[0][:200]!r}",
+            argument="columns",
+        )
+    # Users do not name states, but these are easy to tell, and say which jobs have not ended.
+    width = lines[0].count("|") + 1
+    rows = [line.split("|") for line in lines if _is_job(line) and line.count("|") + 1 == width]
+    columns_of_rows = enumerate(zip(*rows, strict=True), 1)
+    states = [str(number) for number, cells in columns_of_rows if all(map(is_state, cells))]
+    return {"name": "1", **({"state": states[0]} if len(states) == 1 else {}), **columns}
 
 
 def _is_job(line: str) -> bool:
     """Return whether a line is a row rather than a header: it starts with an id."""
     cells = line.split("|")
     return len(cells) > 2 and parse_id(cells[0]) is not None
-
-
-def _is_whole_job(cells: Sequence[str], width: int) -> bool:
-    meaning = parse_id(cells[0])
-    return meaning is not None and not meaning.is_step and len(cells) >= width
 
 
 def _find_unfinished(cells: Cells) -> list[bool]:

@@ -15,6 +15,7 @@ from hesrpt.units import format_count
 
 #: The name of the schedule that the trace itself records, next to the names of policies.
 RECORDED = "as recorded"
+_ARRAYS = ("submit_times", "runtimes", "servers", "start_times", "estimates")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,11 +80,7 @@ class Trace:
             raise InputError(f"{self.source}: no job remains: {counts}")
         return replace(
             self,
-            submit_times=self.submit_times[mask],
-            runtimes=self.runtimes[mask],
-            servers=self.servers[mask],
-            start_times=self.start_times[mask],
-            estimates=self.estimates[mask],
+            **{name: getattr(self, name)[mask] for name in _ARRAYS},
             names=tuple(compress(self.names, mask)),
             labels={name: values[mask] for name, values in self.labels.items()},
             dropped=dropped,

@@ -11,8 +11,6 @@ from hesrpt.whatif.variations import (
     Variations,
     run_fractions,
     run_sensitivity,
-    vary_fraction,
-    vary_parameters,
 )
 
 __all__ = [
@@ -31,6 +29,4 @@ __all__ = [
     "run_fractions",
     "run_sensitivity",
     "run_study",
-    "vary_fraction",
-    "vary_parameters",
 ]

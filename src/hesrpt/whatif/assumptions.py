@@ -72,23 +72,17 @@ class ServerLimit:
         """The columns that must be read as labels."""
         return () if self.column is None else (self.column,)
 
-    def compute_for(self, trace: Trace, machine: float) -> FloatArray:
+    def compute(self, trace: Trace, machine: float) -> FloatArray:
         """Return the limit of each job of a trace: whole numbers of at least 1."""
-        limits = self.compute(trace.servers, machine)
-        if self.column is None:
-            return limits
-        own: FloatArray = np.floor(_read_factors(trace, self.column) * trace.servers)
-        return np.maximum(np.minimum(limits, own), 1.0)
-
-    def compute(self, requested: FloatArray, machine: float) -> FloatArray:
-        """Return the limits that follow from what jobs asked for: whole numbers of at least 1."""
-        limits = np.full(len(requested), machine)
+        limits = np.full(len(trace), machine)
         if self.servers is not None:
             limits = np.minimum(limits, self.servers)
         if self.factor is not None:
-            limits = np.minimum(limits, self.factor * requested)
+            limits = np.minimum(limits, self.factor * trace.servers)
+        if self.column is not None:
+            limits = np.minimum(limits, _read_factors(trace, self.column) * trace.servers)
         if self.largest:
-            limits = np.minimum(limits, requested.max())
+            limits = np.minimum(limits, trace.servers.max())
         whole: FloatArray = np.maximum(np.floor(limits), 1.0)
         return whole
 

@@ -73,8 +73,6 @@ def render_report(
         dates=_list_dates(study),
         overloaded=[policy for policy, run in study.runs.items() if run.is_overloaded],
         statistics=_STATISTICS,
-        by_kind=study.rows_by_kind(),
-        by_user=study.rows_by_user(),
         fairness=study.fairness(),
         base=study.base,
         conditions=list_conditions(study),

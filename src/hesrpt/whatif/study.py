@@ -21,7 +21,6 @@ from hesrpt.whatif.malleability import describe_malleable_jobs
 from hesrpt.whatif.study_jobs import (
     StudyJobs,
     StudyOptions,
-    build_jobs,
     compute_offered_load,
     parse_options,
     select_jobs,
@@ -86,7 +85,7 @@ def replay_trace(
         strict=options.strict,
     )
     is_malleable = options.malleable.select(used, options.seed)
-    jobs = build_jobs(used, machine, options.assumption, options.seed, is_malleable)
+    jobs = StudyJobs(used, machine, options.assumption, options.seed, is_malleable)
     as_rigid, as_malleable = jobs.build_rigid(), jobs.build_malleable()
     simulated: dict[str, Any] = {
         "whole": True,

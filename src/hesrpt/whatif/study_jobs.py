@@ -17,7 +17,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.speedups import SpeedupVector
 from hesrpt.traces import Trace
 from hesrpt.units import format_count, parse_duration
 from hesrpt.validation import check_at_least, check_between, check_choice, check_flag
@@ -231,8 +231,13 @@ class StudyJobs:
     trace: Trace
     machine: int
     assumption: Assumption
-    drawn: IntArray  # the number of each job's speedup among those of the assumption
+    seed: int  # decides which speedup each job has
     is_malleable: BoolArray  # the others are rigid
+
+    @cached_property
+    def drawn(self) -> IntArray:
+        """The number of each job's speedup among those of the assumption."""
+        return self.assumption.draw(len(self.trace), self.seed)
 
     @cached_property
     def _unlimited(self) -> SpeedupVector:
@@ -242,65 +247,35 @@ class StudyJobs:
     @property
     def limits(self) -> FloatArray:
         """The most servers that each job gets."""
-        return self.assumption.limit.compute_for(self.trace, float(self.machine))
+        return self.assumption.limit.compute(self.trace, float(self.machine))
 
     def build_rigid(self) -> Workload:
         """Return the jobs for disciplines that give all of them what they asked for."""
-        return self._build(self.assumption.list_speedups(self.drawn))
+        return self._build(np.full(len(self.trace), np.inf))
 
     def build_malleable(self, limit: ServerLimit | None = None) -> Workload:
         """Return the jobs for malleable policies, with the limit of the study or another one."""
-        limits = (limit or self.assumption.limit).compute_for(self.trace, float(self.machine))
+        limits = (limit or self.assumption.limit).compute(self.trace, float(self.machine))
         # Rigid jobs run on what they asked for.
         limits = np.where(self.is_malleable, limits, np.maximum(limits, self.trace.servers))
-        return self._build_limited(limits, rigid=~self.is_malleable)
+        return self._build(limits, rigid=~self.is_malleable)
 
     def build_least_limited(self) -> Workload:
         """Return jobs that can use all that any schedule of the study gives them."""
-        return self._build_limited(np.maximum(self.limits, self.trace.servers))
+        return self._build(np.maximum(self.limits, self.trace.servers))
 
-    def _build_limited(self, limits: FloatArray, rigid: BoolArray | None = None) -> Workload:
+    def _build(self, limits: FloatArray, rigid: BoolArray | None = None) -> Workload:
+        trace, rate = self.trace, self._unlimited.rate
         # A job that cannot use all it asked for would have taken longer, and so would its user
         # have estimated.
-        rate = self._unlimited.rate
-        slower = rate(self.trace.servers) / rate(np.minimum(limits, self.trace.servers))
-        return self._build(
-            self.assumption.list_limited_speedups(self.drawn, limits, float(self.machine)),
-            slower,
-            rigid,
-        )
-
-    def _build(
-        self,
-        speedup: Speedup | list[Speedup],
-        slower: float | FloatArray = 1.0,
-        rigid: BoolArray | None = None,
-    ) -> Workload:
-        trace = self.trace
+        slower = rate(trace.servers) / rate(np.minimum(limits, trace.servers))
         has_estimate = np.isfinite(trace.estimates)
         return Workload(
-            trace.runtimes * self._unlimited.rate(trace.servers),
-            speedup,
+            trace.runtimes * rate(trace.servers),
+            self.assumption.list_limited_speedups(self.drawn, limits, float(self.machine)),
             arrivals=trace.submit_times,
             names=trace.names,
             requested=trace.servers,
             estimates=np.where(has_estimate, trace.estimates, trace.runtimes) * slower,
             rigid=rigid,
         )
-
-
-def build_jobs(
-    trace: Trace,
-    machine: int,
-    assumption: Assumption,
-    seed: int,
-    is_malleable: BoolArray | None = None,
-) -> StudyJobs:
-    """Return the jobs of a trace for a study; ``seed`` decides which speedup each job has.
-
-    All jobs are malleable unless ``is_malleable`` says otherwise.
-    """
-    drawn = assumption.draw(len(trace), seed)
-    if is_malleable is None:
-        is_malleable = np.ones(len(trace), dtype=np.bool_)
-    return StudyJobs(trace, machine, assumption, drawn, is_malleable)

@@ -7,7 +7,7 @@ compared batch by batch, since a busy week is busy under all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import ceil
@@ -19,7 +19,7 @@ from hesrpt._version import __version__
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.bounds import LowerBound
 from hesrpt.policies.registry import get_title
-from hesrpt.schedule import summarise
+from hesrpt.schedule import jain_index, summarise
 from hesrpt.simulator.intervals import Difference, estimate_difference, estimate_mean
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.traces import Trace
@@ -84,45 +84,36 @@ class Study:
             for policy, run in self.runs.items()
         ]
 
-    def rows_by_group(self, groups: Sequence[JobGroup]) -> list[dict[str, Any]]:
-        """Return a row for each group of jobs, with its mean flow times and slowdowns by policy."""
+    @cached_property
+    def groups(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows for groups of jobs by size, servers, kind and user, with means by policy."""
+        kinds = [JobGroup("malleable", self.is_malleable), JobGroup("rigid", ~self.is_malleable)]
+        groups = {
+            "size": group_by_size(self.trace),
+            "servers": group_by_servers(self.trace),
+            "kind": kinds if all(group.members.any() for group in kinds) else [],
+            "user": group_by_user(self.trace),
+        }
         used = self.trace.servers * self.trace.runtimes
+        flow_times = {policy: run.flow_times for policy, run in self.runs.items()}
         slowdowns = {policy: self.slowdowns(policy) for policy in self.runs}
-        return [
-            {
-                "group": title,
-                "jobs": int(members.sum()),
-                "server_hours": float(used[members].sum()) / HOUR,
-                "mean_flow_time": {
-                    policy: float(run.flow_times[members].mean())
-                    for policy, run in self.runs.items()
-                },
-                "mean_slowdown": {
-                    policy: float(values[members].mean()) for policy, values in slowdowns.items()
-                },
-            }
-            for title, members in groups
-        ]
 
-    def rows_by_size(self) -> list[dict[str, Any]]:
-        """Return a row for each class of job sizes."""
-        return self.rows_by_group(group_by_size(self.trace))
+        def average(values: dict[str, FloatArray], members: BoolArray) -> dict[str, float]:
+            return {policy: float(each[members].mean()) for policy, each in values.items()}
 
-    def rows_by_servers(self) -> list[dict[str, Any]]:
-        """Return a row for each class of servers asked for."""
-        return self.rows_by_group(group_by_servers(self.trace))
-
-    def rows_by_kind(self) -> list[dict[str, Any]]:
-        """Return a row for the malleable jobs and one for the rigid ones, if there are both."""
-        groups = [
-            JobGroup("malleable", self.is_malleable),
-            JobGroup("rigid", ~self.is_malleable),
-        ]
-        return self.rows_by_group(groups if all(group.members.any() for group in groups) else [])
-
-    def rows_by_user(self) -> list[dict[str, Any]]:
-        """Return rows for the users with the most server-hours, and one for all others."""
-        return self.rows_by_group(group_by_user(self.trace))
+        return {
+            name: [
+                {
+                    "group": title,
+                    "jobs": int(members.sum()),
+                    "server_hours": float(used[members].sum()) / HOUR,
+                    "mean_flow_time": average(flow_times, members),
+                    "mean_slowdown": average(slowdowns, members),
+                }
+                for title, members in of_name
+            ]
+            for name, of_name in groups.items()
+        }
 
     def fairness(self) -> dict[str, dict[str, float]]:
         """Return how evenly each policy treats users; empty if the trace has no users.
@@ -300,12 +291,7 @@ class Study:
             "lower_bound": None if self.bound is None else self.bound.mean,
             "proof": None if self.bound is None else self.bound.proof,
             "policies": self.rows(),
-            "groups": {
-                "size": self.rows_by_size(),
-                "servers": self.rows_by_servers(),
-                "kind": self.rows_by_kind(),
-                "user": self.rows_by_user(),
-            },
+            "groups": self.groups,
             "fairness": self.fairness(),
         }
 
@@ -406,11 +392,10 @@ class Extrapolation:
 
 def list_other_limits(jobs: StudyJobs) -> list[ServerLimit]:
     """Return the other limits that differ from that of the study."""
-    requested, machine = jobs.trace.servers, float(jobs.machine)
     used = [jobs.limits]
     others = []
     for limit in OTHER_LIMITS:
-        limits = limit.compute(requested, machine)
+        limits = limit.compute(jobs.trace, float(jobs.machine))
         if not any(np.array_equal(limits, before) for before in used):
             used.append(limits)
             others.append(limit)
@@ -493,16 +478,6 @@ def number_users(trace: Trace) -> tuple[list[str], IntArray] | None:
 def average_by_user(values: FloatArray, user_of_job: IntArray) -> FloatArray:
     """Return the mean of each user's values."""
     return np.bincount(user_of_job, weights=values) / np.bincount(user_of_job)
-
-
-def jain_index(values: FloatArray) -> float:
-    """Return Jain's index of fairness, (Σx)² / (n Σx²): 1 if all are equal, 1/n if one has all.
-
-    >>> jain_index(np.array([2.0, 2.0])), jain_index(np.array([1.0, 0.0]))
-    (1.0, 0.5)
-    """
-    scaled = values / values.max()  # squares could overflow
-    return float(scaled.sum() ** 2 / (len(scaled) * (scaled @ scaled)))
 
 
 def _drop_empty(groups: Iterable[JobGroup]) -> list[JobGroup]:

@@ -16,7 +16,7 @@ from hesrpt.units import format_duration
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.malleability import Malleability, measure_parts
 from hesrpt.whatif.study import replay_trace
-from hesrpt.whatif.study_jobs import StudyOptions, parse_options
+from hesrpt.whatif.study_jobs import parse_options
 from hesrpt.whatif.study_results import Study, compare_runs
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -97,58 +97,28 @@ def run_sensitivity(
 
     The other arguments are those of :func:`run_study`.
     """
-    parsed = parse_options(assumption, servers=servers, **options)
-    return vary_parameters(trace, parsed, powers, resize_costs, size_errors, progress)
-
-
-def vary_parameters(
-    trace: Trace,
-    options: StudyOptions,
-    powers: Sequence[float] = POWERS,
-    resize_costs: Sequence[float] = RESIZE_COSTS,
-    size_errors: Sequence[float] = SIZE_ERRORS,
-    progress: Callable[[int, int], None] | None = None,
-) -> Sensitivity:
-    """Do what :func:`run_sensitivity` does, with options that are parsed."""
     policies = ("easy", *_MALLEABLE)
-    options = replace(options, policies=policies, bound=False, other_limits=False)
-    limit = options.assumption.limit
+    parsed = parse_options(assumption, servers=servers, **options)
+    parsed = replace(parsed, policies=policies, bound=False, other_limits=False)
+    limit = parsed.assumption.limit
     settings = [
         *(
-            ("p", p, replace(options, assumption=assume_speedup(p, max_servers=limit)))
+            ("p", p, replace(parsed, assumption=assume_speedup(p, max_servers=limit)))
             for p in powers
         ),
-        *(("resize_cost", x, replace(options, resize_cost=x)) for x in resize_costs),
-        *(("size_error", x, replace(options, size_error=x)) for x in size_errors),
+        *(("resize_cost", x, replace(parsed, resize_cost=x)) for x in resize_costs),
+        *(("size_error", x, replace(parsed, size_error=x)) for x in size_errors),
     ]
-    means: dict[tuple[object, ...], float] = {}
-
-    def replay(used: StudyOptions) -> Study:
-        study = replay_trace(trace, used)
-        for policy, run in study.runs.items():
-            means[_identify(policy, used)] = run.mean_flow_time
-        return study
-
-    study = replay(options)
+    study = replay_trace(trace, parsed)
     points = []
     for done, (parameter, value, used) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
-        missing = tuple(policy for policy in policies if _identify(policy, used) not in means)
-        if missing:
-            replay(replace(used, policies=missing))
-        flow_times = {policy: means[_identify(policy, used)] for policy in policies}
+        # Rigid jobs run as they did, and are never resized.
+        runs = study.runs | replay_trace(trace, replace(used, policies=_MALLEABLE)).runs
+        flow_times = {policy: runs[policy].mean_flow_time for policy in policies}
         points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
     return Sensitivity(study=study, points=tuple(points))
-
-
-def _identify(policy: str, options: StudyOptions) -> tuple[object, ...]:
-    """Return what the flow times of a policy depend on, of all that changes."""
-    if policy not in _MALLEABLE:
-        return (policy,)  # rigid jobs run as they did, and are never resized
-    # Equal shares depend on no sizes.
-    size_error = 0.0 if policy == "equi" else options.size_error
-    return policy, options.assumption.text, options.resize_cost, size_error
 
 
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -279,39 +249,27 @@ def run_fractions(
     jobs that change at one fraction also change at each larger one. The other arguments are those
     of :func:`run_study`.
     """
-    parsed = parse_options(
-        assumption, servers=servers, malleable=Malleability(1.0, counted), **options
-    )
-    return vary_fraction(trace, parsed, policies, fractions, progress)
-
-
-def vary_fraction(
-    trace: Trace,
-    options: StudyOptions,
-    policies: Sequence[str] | None = None,
-    fractions: Sequence[float] = FRACTIONS,
-    progress: Callable[[int, int], None] | None = None,
-) -> FractionSweep:
-    """Do what :func:`run_fractions` does, with options that are parsed.
-
-    The jobs that are malleable are counted as in the options.
-    """
     names = POLICIES if policies is None else tuple(policies)
     if not names:
         raise InputError(
             "must name a policy for the jobs that change, such as equi or moldable",
             argument="policies",
         )
-    counted = options.malleable.counted
-    options = replace(options, policies=names, bound=False, other_limits=False)
-    rigid = replace(options, policies=(_BASE,), malleable=Malleability())
+    parsed = parse_options(
+        assumption,
+        servers=servers,
+        policies=names,
+        malleable=Malleability(1.0, counted),
+        **options | {"bound": False, "other_limits": False},
+    )
+    rigid = replace(parsed, policies=(_BASE,), malleable=Malleability())
     study = replay_trace(trace, rigid)
     before = study.runs[_BASE].flow_times
     points = []
     for done, fraction in enumerate(fractions):
         if progress is not None:
             progress(done, len(fractions))
-        replayed = replay_trace(trace, replace(options, malleable=Malleability(fraction, counted)))
+        replayed = replay_trace(trace, replace(parsed, malleable=Malleability(fraction, counted)))
         flow_times = {policy: replayed.runs[policy].flow_times for policy in names}
         is_changed = replayed.is_malleable
         points.append(
