@@ -33,10 +33,17 @@ READ_SECONDS = 10.0
 
 _TOO_LONG = "reading the items took longer than {:g} s; send a list of items instead"
 # Answers each line, a pattern in a directory with limits, by a line; null: the paths are too long.
+# It ends when its input does, so that it does not outlive a service that was killed.
 _SEARCH = """
-import glob, json, sys
-for line in sys.stdin:
-    pattern, directory, most, longest = json.loads(line)
+import glob, json, os, queue, sys, threading
+questions = queue.SimpleQueue()
+def read_questions():
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
+threading.Thread(target=read_questions, daemon=True).start()
+while True:
+    pattern, directory, most, longest = json.loads(questions.get())
     found, length = [], 0
     for path in glob.iglob(pattern, root_dir=directory, recursive=True):
         found.append(path)
