@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from support.shell import assert_refused, call, run
 from support.waiting import wait_until
 
 from hesrpt import Client
+from hesrpt.engines.local.processes import list_children
 from hesrpt.errors import InputError
 from hesrpt.reports.inspection import read_status
 from hesrpt.service.client import ServiceError
@@ -179,7 +181,20 @@ def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
     assert not (tmp_path / "my queue").exists()
 
 
-def test_hooks_and_analyses_end_with_a_killed_service(tmp_path: Path) -> None:
+def add_endless_items(service: ServiceProcess, directory: Path) -> None:
+    """Let a service search a directory that contains itself twice."""
+    for name in "ab":
+        (directory / name).symlink_to(directory)
+    with suppress(InputError):  # the service is killed meanwhile
+        service.client.add("true {item}", items=f"{directory}/**/no-such-name")
+
+
+def list_searches(service: int) -> list[int]:
+    """Return the processes in which a service searches for items."""
+    return [pid for pid in list_processes_in(Path("iglob")) if pid in list_children(service)]
+
+
+def test_helpers_end_with_a_killed_service(tmp_path: Path) -> None:
     state, mark = tmp_path / "s", tmp_path / "hook"
     with start_service(state) as service:
         hook = f"setsid sh -c 'sleep 600; : {mark}' & sleep 600; : {mark}"
@@ -190,5 +205,12 @@ def test_hooks_and_analyses_end_with_a_killed_service(tmp_path: Path) -> None:
         wait_until(lambda: bool(list_processes_in(state, "hesrpt.service.analysis")), 60)
         for analysis in list_processes_in(state, "hesrpt.service.analysis"):
             os.kill(analysis, signal.SIGSTOP)  # so that it does not end by itself
+        adding = threading.Thread(target=add_endless_items, args=(service, tmp_path))
+        adding.start()
+        pid = service.process.pid
+        wait_until(lambda: bool(list_searches(pid)), 60)
+        (search,) = list_searches(pid)
         service.kill()
         wait_until(lambda: not list_processes_in(mark) and not list_processes_in(state), 60)
+        wait_until(lambda: search not in list_processes_in(Path("iglob")), 60)
+        adding.join()

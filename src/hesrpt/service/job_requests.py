@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,9 +33,11 @@ READ_SECONDS = 10.0
 
 _TOO_LONG = "reading the items took longer than {:g} s; send a list of items instead"
 # Prints the paths that match a pattern in a directory, within limits; null: they are too long.
+# The timer ends it even if the service was killed meanwhile.
 _SEARCH = """
-import glob, json, sys
-pattern, directory, most, longest = json.loads(sys.argv[1])
+import glob, json, signal, sys
+pattern, directory, most, longest, seconds = json.loads(sys.argv[1])
+signal.setitimer(signal.ITIMER_REAL, seconds)
 found, length = [], 0
 for path in glob.iglob(pattern, root_dir=directory, recursive=True):
     found.append(path)
@@ -130,17 +133,15 @@ class LimitedItemReader(ItemReader):
 
     def find_files(self, pattern: str, directory: Path) -> Iterable[str]:
         """Return the paths that match a pattern."""
-        question = json.dumps([pattern, str(directory), MAX_ITEMS + 1, MAX_LENGTH])
+        left = max(self._deadline - time.monotonic(), 0.001)
+        question = json.dumps([pattern, str(directory), MAX_ITEMS + 1, MAX_LENGTH, left])
         # -I and -S: neither the current directory nor packages are looked at.
         command = [sys.executable, "-I", "-S", "-c", _SEARCH, question]
-        left = max(self._deadline - time.monotonic(), 0.0)
-        problem = "cannot be looked up"
-        try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=left).stdout
-        except subprocess.TimeoutExpired:
-            answer, problem = "", _TOO_LONG.format(READ_SECONDS)
-        if not answer:
+        search = subprocess.run(command, capture_output=True, text=True)
+        if search.returncode != 0:
+            is_late = search.returncode == -signal.SIGALRM
+            problem = _TOO_LONG.format(READ_SECONDS) if is_late else "cannot be looked up"
             raise InputError(f"{describe_value(pattern)}: {problem}")
-        if (paths := json.loads(answer)) is None:
+        if (paths := json.loads(search.stdout)) is None:
             raise InputError(f"the paths that match are longer than {MAX_LENGTH:,} characters")
         return list(paths)
