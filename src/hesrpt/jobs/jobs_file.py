@@ -225,11 +225,28 @@ def _make_portable(values: dict[str, Any], spec: JobSpec, directory: Path) -> di
     return portable
 
 
-# --- TOML, with errors that name the line ----------------------------------------
+# --- TOML, within limits, with errors that name the line ----------------------------------------
+
+# Deeper nesting, longer keys and longer numbers would take the parser very long, or too much stack.
+_MAX_DEPTH = 50
+_MAX_WORD = 400
+
+# Strings and comments, in which nothing has a meaning, and everything that matters for the limits.
+_TOKENS = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""'
+    r"|'''.*?'''"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'"
+    r"|#[^\n]*"
+    r"|[\[\]{}\n,=.]"
+    r"|[\w+-]+",
+    re.DOTALL,
+)
 
 
 def parse_toml(text: str, file_name: str) -> dict[str, Any]:
     """Return the contents of a TOML file; errors name the file and the line."""
+    _check_limits(text, file_name)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -240,6 +257,31 @@ def parse_toml(text: str, file_name: str) -> dict[str, Any]:
         raise InputError(f"{file_name}:{line}: not valid TOML: {message}{hint}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file_name}: cannot be read: {error}") from None
+
+
+def _check_limits(text: str, file_name: str) -> None:
+    """Raise an error if the parser would take very long, or need too much stack."""
+    depth = dots = 0
+    for token in _TOKENS.finditer(text):
+        word = token.group()
+        problem = None
+        if word in ("[", "{"):
+            depth, dots = depth + 1, 0
+            if depth > _MAX_DEPTH:
+                problem = f"values are nested more than {_MAX_DEPTH} levels deep"
+        elif word in ("]", "}"):
+            depth, dots = max(depth - 1, 0), 0
+        elif word == ".":
+            dots += 1
+            if dots > _MAX_DEPTH:
+                problem = f"a key has more than {_MAX_DEPTH} parts"
+        elif word in ("\n", ",", "="):
+            dots = 0
+        elif len(word) > _MAX_WORD and word[0] not in "\"'#":
+            problem = f"a number or key is longer than {_MAX_WORD} characters"
+        if problem is not None:
+            line = text.count("\n", 0, token.start()) + 1
+            raise InputError(f"{file_name}:{line}: {problem}")
 
 
 class TomlLines:
