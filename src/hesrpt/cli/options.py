@@ -157,7 +157,7 @@ CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--cs
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes the fields of each group as options of its own."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = _list_parameters(command)
 
     @wraps(command)
