@@ -11,7 +11,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
@@ -157,20 +157,14 @@ CsvFile = Annotated[Path | None, output_option("Write the result as CSV.", "--cs
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes the fields of each group as options of its own."""
     hints = get_type_hints(command, include_extras=True)
-    groups, parameters = {}, []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if is_dataclass(hints[name]):
-            groups[name] = hints[name]
-            parameters += _get_parameters(hints[name])
-        else:
-            parameters.append(
-                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
-            )
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = _list_parameters(command)
 
     @wraps(command)
     def expanded(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            given = {field.name: values.pop(field.name) for field in fields(group)}
+            values[name] = group(**given)
         command(**values)
 
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -178,21 +172,19 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def _get_parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
+def _list_parameters(target: Any) -> list[inspect.Parameter]:
+    """Return the options of a command with those of its groups, or of a group with its panel."""
+    hints = get_type_hints(target, include_extras=True)
     parameters = []
-    for field in fields(group):
-        (declared,) = hints[field.name].__metadata__
-        if isinstance(declared, OptionInfo) and declared.rich_help_panel is None:
-            declared.rich_help_panel = getattr(group, "panel", None)
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
+    for name, parameter in inspect.signature(target).parameters.items():
+        if is_dataclass(hints[name]):
+            parameters += _list_parameters(hints[name])
+            continue
+        for declared in getattr(hints[name], "__metadata__", ()):
+            if isinstance(declared, OptionInfo) and hasattr(target, "panel"):
+                declared.rich_help_panel = target.panel
         parameters.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=hints[field.name],
-            )
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
         )
     return parameters
 
@@ -404,6 +396,9 @@ def _list_chosen(options: dict[str, object]) -> list[str]:
 # --- which run a command is about: a state directory, or a service with a URL ---------------------
 
 
+_run_option = partial(option, panel="Which run")
+
+
 def run_argument(metavar: str, text: str, *, complete: Any = complete_job) -> Any:
     """Return the argument of a command about a run: a state directory may come first."""
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, show_default=False)
@@ -424,25 +419,23 @@ RunArguments = Annotated[
 class RunChoice:
     """The options that say which run a command is about."""
 
-    panel: ClassVar = "Which run"
-
     url: Annotated[
         str | None,
-        option(
+        _run_option(
             "Address of a service (hesrpt serve). By default, the variable HESRPT_URL.",
             metavar="URL",
         ),
     ] = None
     token: Annotated[
         str | None,
-        option(
+        _run_option(
             "Its token, unless the URL contains it. By default, the variable HESRPT_TOKEN.",
             metavar="TOKEN",
         ),
     ] = None
     state: Annotated[
         Path | None,
-        option(
+        _run_option(
             "State directory of a run or service. By default, the variable HESRPT_STATE.",
             metavar="DIR",
         ),
