@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -155,6 +156,39 @@ def test_tampered_plan_is_rejected_or_claims_what_is_true(
     except (CertificateError, InputError):
         return
     assert_true(tampered)
+
+
+def check_tampered_timeline(original: Plan, array: int, place: int, factor: float) -> None:
+    """Change a number in one of the arrays of a plan's timeline, and verify the plan."""
+    timeline = copy(original.timeline)
+    arrays = [name for name, value in vars(timeline).items() if isinstance(value, np.ndarray)]
+    name = arrays[array % len(arrays)]
+    numbers = getattr(timeline, name).copy()
+    numbers[place % len(numbers)] = numbers[place % len(numbers)] * factor
+    setattr(timeline, name, numbers)
+    tampered = replace(original, timeline=timeline)
+    try:
+        verify(tampered)
+    except CertificateError:
+        return
+    assert_true(tampered)
+
+
+@given(
+    plans, st.integers(0, 9), st.integers(0, 9), st.sampled_from([-1.0, 0.0, 0.5, 0.99, 1.01, 2.0])
+)
+@settings(max_examples=settings().max_examples // 4)
+def test_plan_with_a_tampered_timeline_is_rejected_or_claims_what_is_true(
+    original: Plan, array: int, place: int, factor: float
+) -> None:
+    check_tampered_timeline(original, array, place, factor)
+
+
+def test_timeline_with_a_job_that_does_not_exist_or_a_phase_without_jobs_is_rejected() -> None:
+    """The second once made a kernel write beyond the end of an array."""
+    original = make_plan(0, "flow", False, (0, 1), 3.0)
+    for array, place, factor in [(2, 0, 2.0), (3, 0, 0.0)]:
+        check_tampered_timeline(original, array, place, factor)
 
 
 @given(plans, plans, st.sampled_from([f.name for f in fields(LowerBound)]), changes, st.booleans())

@@ -547,7 +547,10 @@ def check_timeline(plan: Plan) -> None:
         return
     done, last_held = np.zeros(jobs), np.zeros(jobs)
     for phase in range(phases):
-        held = timeline.servers(phase)
+        try:
+            held = timeline.servers(phase)
+        except (IndexError, ValueError) as error:
+            raise CertificateError(f"phase {phase} has no allocation: {error}") from error
         _check_allocation(plan, held, phase)
         working = np.flatnonzero(held)
         rates = plan.speedups.take(working).rate(held[working])

@@ -58,10 +58,11 @@ class ExecutionTimeline(Timeline):
         self._changed: FloatArray | None = None  # the line after the changes that are applied
 
     def servers(self, phase: int) -> FloatArray:
-        places = np.flatnonzero(self.last_phases >= phase)
-        start, held = self._values_in(phase, places).allocate(len(places))
         servers = np.zeros(len(self.last_to_first))
-        servers[self.last_to_first[places[start:]]] = held
+        places = np.flatnonzero(self.last_phases >= phase)
+        if len(places):  # otherwise somebody has changed them, and the kernel needs a job
+            start, held = self._values_in(phase, places).allocate(len(places))
+            servers[self.last_to_first[places[start:]]] = held
         return servers
 
     def _values_in(self, phase: int, places: IntArray) -> JobValues:
