@@ -82,7 +82,9 @@ class Tally:
     """What the jobs of a run hold together, and which of them have changed."""
 
     observed: int = 0  # servers that all jobs hold
-    changed: set[ActiveJob] = field(default_factory=set)  # hold or are planned other servers
+    #: Those that hold or are planned other servers than when this was last cleared; some may have
+    #: ended since.
+    changed: set[ActiveJob] = field(default_factory=set)
 
 
 @dataclass(eq=False)

@@ -147,14 +147,6 @@ class Core:
         commands += self._queue_items(time)
         return commands
 
-    def take_changed(self) -> set[ActiveJob]:
-        """Return the jobs whose servers have changed since the last call, planned or held.
-
-        Some of them may have ended.
-        """
-        changed, self.tally.changed = self.tally.changed, set()
-        return changed
-
     def count_usable_servers(self) -> int:
         """Return how many servers the jobs could use, or some number that is far too high."""
         total, enough = 0, 10 * (self.servers + 1)
@@ -166,7 +158,8 @@ class Core:
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
-        return job in self.jobs or job in self.retriable_jobs or job in self.predecessors
+        is_over = job in self.retriable_jobs or job in self.predecessors.cancelled
+        return is_over or self.has_job(job)
 
     def has_job(self, job: str) -> bool:
         """Return whether a job has arrived and has not ended."""
@@ -256,7 +249,7 @@ class Core:
         Return whether there is anything to do.
         """
         job = self.retriable_jobs.pop(event.job, None) or self.jobs.get(event.job)
-        if job is None and not self.predecessors.was_cancelled(event.job):
+        if job is None and event.job not in self.predecessors.cancelled:
             return False
         if job is not None and job.name in self.jobs and not job.failed_items:
             return False

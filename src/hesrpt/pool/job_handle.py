@@ -394,19 +394,3 @@ class JobHandles:
 def _count_active(jobs: Iterable[LiveJob]) -> str:
     count = sum(not job.has_ended for job in jobs)
     return "1 job has" if count == 1 else f"{count} jobs have"
-
-
-class EndCheck:
-    """Tells whether jobs have ended, without looking at all of them each time."""
-
-    def __init__(self, list_jobs: Callable[[], Iterable[LiveJob]]) -> None:
-        self._list_jobs = list_jobs
-        self._waiting: list[LiveJob] = []  # had not ended when the jobs were last listed
-
-    def have_all_ended(self) -> bool:
-        """Return whether all jobs have ended."""
-        while self._waiting and self._waiting[-1].has_ended:
-            self._waiting.pop()
-        if not self._waiting:  # others may have been added, or go on after their end
-            self._waiting = [job for job in self._list_jobs() if not job.has_ended]
-        return not self._waiting

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from operator import length_hint
 from pickle import UnpicklingError
@@ -69,11 +70,12 @@ def _finish(future: asyncio.Future[None]) -> None:
 # None if there will never be any more. Once the job has ended, they include those not done.
 
 
+@dataclass
 class OrderedCursor:
     """Takes an item as soon as it and all before it have ended."""
 
-    def __init__(self, job: LiveJob) -> None:
-        self._job, self._next = job, 0
+    _job: LiveJob
+    _next: int = 0  # item
 
     def can_move(self) -> bool:
         """Return whether there are items to take, or there will never be any."""
@@ -92,12 +94,13 @@ class OrderedCursor:
         return None if has_ended and start == stop else range(start, stop)
 
 
+@dataclass
 class CompletionCursor:
     """Takes items in the order of their ends. Those that were not done are the last ones."""
 
-    def __init__(self, job: LiveJob) -> None:
-        self._job, self._next = job, 0
-        self._unfinished = 0  # the first item that may not have been done, once the job has ended
+    _job: LiveJob
+    _next: int = 0  # place in this order
+    _unfinished: int = 0  # the first item that may not have been done, once the job has ended
 
     def can_move(self) -> bool:
         """Return whether there are items to take, or there will never be any."""
@@ -213,10 +216,10 @@ class ResultReader:
             return None
         store = self._job.results if self._driver.journal is None else self._read
         try:
-            pickled = [store[item] for item in items]
+            pickled = list(map(store.__getitem__, items))
             if sum(map(len, pickled)) > _SMALL_BYTES:
                 return None
-            return [cloudpickle.loads(each) for each in pickled]
+            return list(map(cloudpickle.loads, pickled))
         except Exception:
             return None
 

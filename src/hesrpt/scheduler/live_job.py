@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from hesrpt.decisions.learning import ItemDurations
@@ -26,6 +27,7 @@ UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
 _WITH_RESULT = bytes((DONE, DONE_BEFORE))
 
 
+@dataclass(eq=False)
 class Completions:
     """The items that have ended: those whose results can be read, and those that have failed.
 
@@ -34,10 +36,12 @@ class Completions:
     takes 9 bytes.
     """
 
-    def __init__(self) -> None:
-        self.order = array("q")  # items in the order of their ends; ~item if it failed
-        self.states = bytearray()  # by item; those beyond its end are unfinished
-        self.places = Places()  # of the items that were done in earlier runs
+    #: Items in the order of their ends; ~item if it failed.
+    order: array[int] = field(default_factory=partial(array, "q"))
+    #: By item; those beyond its end are unfinished.
+    states: bytearray = field(default_factory=bytearray)
+    #: Of the items that were done in earlier runs.
+    places: Places = field(default_factory=Places)
 
     def add_done(self, items: Sequence[int]) -> None:
         """Add items that are done, once their results can be read."""

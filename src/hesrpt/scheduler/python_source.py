@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ class ReadAhead(NamedTuple):
     maximum: int  # for items that take up little memory
 
 
+@dataclass(eq=False)
 class PythonSource(Source):
     """A function and an iterable of its arguments, read while the job runs.
 
@@ -44,32 +46,25 @@ class PythonSource(Source):
     done in an earlier run; those of a list are found before it starts.
     """
 
-    def __init__(
-        self,
-        function: Any,
-        arguments: Iterable[Any],
-        *,
-        pack_argument: Callable[[Any], Any],
-        read_ahead: Callable[[], ReadAhead],
-        timeout: float | None = None,
-        keep_results: bool = False,
-        has_journal: bool = False,
-    ) -> None:
-        self.function, self.arguments = function, arguments
-        self.pack_argument, self.read_ahead = pack_argument, read_ahead
-        self.timeout, self.keep_results = timeout, keep_results
-        self.has_journal = has_journal
-        self.earlier: EarlierItems | None = None  # not found yet
-        self.run = 0
-        self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
-        self.unfinished: dict[int, Any] = {}  # arguments as the engine needs them
-        self.unfinished_bytes = 0  # that these take up in memory
-        self.failed: dict[int, Any] = {}  # likewise
-        self.fingerprints: dict[int, bytes] = {}  # of both, if there is a journal
-        self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
-        self.count = 0  # how many items were read, those done before included
-        self.is_waiting = False  # whether the thread waits for room
-        self.changed = threading.Condition()
+    function: Any
+    arguments: Iterable[Any]
+    _: KW_ONLY
+    pack_argument: Callable[[Any], Any]
+    read_ahead: Callable[[], ReadAhead]
+    timeout: float | None = None
+    keep_results: bool = False
+    has_journal: bool = False
+    earlier: EarlierItems | None = None  # not found yet
+    run: int = 0
+    done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
+    unfinished: dict[int, Any] = field(default_factory=dict)  # arguments as the engine needs them
+    unfinished_bytes: int = 0  # that these take up in memory
+    failed: dict[int, Any] = field(default_factory=dict)  # likewise
+    fingerprints: dict[int, bytes] = field(default_factory=dict)  # of both, if there is a journal
+    values: dict[int, str] = field(default_factory=dict)  # that cannot be pickled, as short texts
+    count: int = 0  # how many items were read, those done before included
+    is_waiting: bool = False  # whether the thread waits for room
+    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         self.run = run

@@ -220,12 +220,17 @@ def wait_for(
 
     Those of channels are also returned if there is room for what they have to send.
     """
-    writers = [channel.fileno() for channel in channels if channel.outgoing]
-    readers = [source for source in sources if source is not None]
-    readers.extend(channel.fileno() for channel in channels)
-    poll = select.poll()
-    for fd in readers:
-        poll.register(fd, select.POLLIN | (select.POLLOUT if fd in writers else 0))
+    readers, writers, poll = list[int](), list[int](), select.poll()
+    for source in sources:
+        if source is not None:
+            readers.append(source)
+            poll.register(source, select.POLLIN)
+    for channel in channels:
+        fd = channel.fileno()
+        readers.append(fd)
+        if channel.outgoing:
+            writers.append(fd)
+        poll.register(fd, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
     try:
         return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
     except OSError:  # it refuses to wait for more files than may be open
