@@ -178,7 +178,9 @@ class ModelSupervision:
         self._theirs.send(("gone", *GoneReport(number, int(signal.SIGKILL), 0.0)))
 
     def receive(self) -> list[GoneReport]:
-        return [GoneReport._make(values) for (_, *values), _, _ in self.channel.receive_all()]
+        return [
+            GoneReport._make(values) for (_, *values), _, _ in self.channel.receive(everything=True)
+        ]
 
     def dismiss(self) -> None:
         for number in list(self.workers):

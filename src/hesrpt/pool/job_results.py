@@ -176,16 +176,15 @@ class ResultReader:
             self._journal = None
 
     def prepare(self, items: Sequence[int]) -> None:
-        """Read the results of items together, unless they are in memory or large.
+        """Read the results of items from the journal together, unless they are large.
 
         If there are none, the journal is closed: more may come much later.
         """
-        if self._driver.journal is None:
-            return
         if not items:
             self.close()
             return
         if self._journal is None:  # the other connection is the thread's
+            assert self._driver.journal is not None
             self._journal = Journal.read(self._driver.journal.directory)
         self._read, self._large = {}, {}
         for run, numbers, positions in _group(map(self._locate, items)):
@@ -291,12 +290,12 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self,
         job: LiveJob,
         driver: Driver,
-        *,
-        timeout: float | None,
-        ordered: bool,
-        errors: Errors,
-        as_pairs: bool,
         on_end: Callable[[], None],
+        timeout: float | None,
+        *,
+        errors: Errors,
+        ordered: bool = False,
+        as_pairs: bool = False,
     ) -> None:
         if errors not in get_args(Errors):
             raise InputError(f"must be 'raise' or 'return', got {errors!r}", argument="errors")
@@ -378,11 +377,12 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
             undone = self._job.completions.list_undone(items)
             problems = dict(zip(undone, map(self._explain, undone), strict=True))
             done = [item for item in items if item not in problems] if problems else items
-            try:
-                self._reader.prepare(done)
-            except BaseException:
-                self._end()
-                raise
+            if self._driver.journal is not None:
+                try:
+                    self._reader.prepare(done)
+                except BaseException:
+                    self._end()
+                    raise
             if not problems and (values := self._reader.read_small(done)) is not None:
                 self._chunk = min(_CHUNK_GROWTH * self._chunk, self._max_chunk)
                 self._ready = iter(list(zip(done, values, strict=True)) if self._pairs else values)

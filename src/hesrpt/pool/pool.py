@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args, overload
@@ -273,7 +274,8 @@ class Pool:
         count = len(items) if isinstance(items, Sized) else None
         spec = JobSpec(**values, items=count, is_streamed=True)
         fingerprint = fingerprint_function(function) if has_journal else b""
-        return self.add_jobs([LiveJob(spec=spec, source=source, fingerprint=fingerprint)])[0]
+        job = LiveJob(spec=spec, source=source, items=spec.items, fingerprint=fingerprint)
+        return self.add_jobs([job])[0]
 
     def executor(
         self,
@@ -595,9 +597,17 @@ class Pool:
                 return
 
 
+# The defaults of arguments are those of JobSpec, and need not be read.
+_DEFAULTS = {each.name: each.default for each in signature(Pool.map).parameters.values()}
+
+
 def _read_arguments(**arguments: object) -> dict[str, Any]:
     """Return what arguments of ``map`` and ``executor`` mean; None stands for a default."""
-    given = {key: value for key, value in arguments.items() if value is not None or key == "name"}
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if key == "name" or (value is not None and value is not _DEFAULTS[key])
+    }
     return read_job(given, FUNCTION_FIELDS, lambda _, error: error)
 
 
@@ -606,7 +616,7 @@ def _list_names(after: object) -> object:
     if isinstance(after, Job):
         return after.name
     if isinstance(after, Iterable) and not isinstance(after, str):
-        return list(map(_list_names, after))
+        return tuple(map(_list_names, after))
     return after
 
 

@@ -327,17 +327,20 @@ class Driver:
                 if job.answer is not None:
                     job.answer = Answer(job.answer.request, True, error)
             self.registry.register(jobs)
-            jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
+            added: list[LiveJob] = []
             with self.condition:
                 self.check_open()  # else nobody would end them
-                self._enter(jobs)
-            for job in jobs:
+                for job in jobs:
+                    if job.spec.command is None or job.state != "done":
+                        added.append(job)
+                        self._enter(job)
+            for job in added:
                 if not job.has_ended:
                     self._arrivals.append(job)
             self.engine.wake()
             for job, error in problems.items():
                 self.cancel(job, JobEnd("impossible", error))  # whoever submitted it is not here
-        return jobs
+        return added
 
     def add_for_client(self, jobs: ClientJobs) -> None:
         """Add the jobs of a client soon, and answer once they are durable.
@@ -373,13 +376,11 @@ class Driver:
                 waiting.append(job)
         return self.registry.find_missing(waiting, jobs) | problems if waiting else problems
 
-    def _enter(self, jobs: Iterable[LiveJob]) -> None:
-        """Let jobs be part of the run."""
-        with self.condition:
-            for job in jobs:
-                self.jobs[job.name] = job
-                if job.has_ended:  # in an earlier run
-                    self._tell_followers(job)
+    def _enter(self, job: LiveJob) -> None:
+        """Let a job be part of the run."""
+        self.jobs[job.name] = job
+        if job.has_ended:  # in an earlier run
+            self._tell_followers(job)
 
     # --- steering jobs and groups ---------------------------------------------------------------
 
@@ -893,7 +894,9 @@ class Driver:
                 for client in new:
                     client.reply(error)
                 return []
-            self._enter(jobs)
+            with self.condition:
+                for job in jobs:
+                    self._enter(job)
         for client, batch in new.items():
             client.reply(batch)
         return jobs

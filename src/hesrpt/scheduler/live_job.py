@@ -148,10 +148,6 @@ class LiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     timings: list[ItemTiming] = field(default_factory=list)  # of not too many items, likewise
 
-    def __post_init__(self) -> None:
-        if self.items is None:
-            self.items = self.spec.items
-
     @classmethod
     def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
         """Create the job of a command template."""
@@ -163,6 +159,7 @@ class LiveJob:
                 pin_cores=spec.resize == "affinity",
                 max_servers=spec.max_servers,
             ),
+            items=spec.items,
             fingerprint=fingerprint_command(spec.command),
             answer=Answer(submission, False, "") if submission else None,
             is_new=submission is not None,

@@ -63,7 +63,7 @@ class PythonSource(Source):
     fingerprints: dict[int, bytes] = field(default_factory=dict)  # of both, if there is a journal
     values: dict[int, str] = field(default_factory=dict)  # that cannot be pickled, as short texts
     count: int = 0  # how many items were read, those done before included
-    is_waiting: bool = False  # whether the thread waits for room
+    is_at_hand: bool = False  # whether all are in memory, and any part of them can be taken
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
@@ -77,15 +77,11 @@ class PythonSource(Source):
         self.done_before = tuple(matches.done)
         return matches
 
-    @property
-    def is_at_hand(self) -> bool:
-        """Whether all items are in memory, and any part of them can be taken."""
-        # Other classes may do anything when they are asked for a part of them.
-        return type(self.arguments) in (list, tuple, range)
-
     # --- reading --------------------------------------------------------------------------------
 
     def open(self, listener: SourceListener) -> None:
+        # Other classes may do anything when they are asked for a part of them.
+        self.is_at_hand = type(self.arguments) in (list, tuple, range)
         threading.Thread(
             target=self._read, args=(listener,), name="hesrpt-items", daemon=True
         ).start()
@@ -165,9 +161,7 @@ class PythonSource(Source):
         """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
-                self.is_waiting = True
                 self.changed.wait(1.0)  # more servers may allow for more items
-            self.is_waiting = False
             if not self.is_closed:
                 self._add(items)
             return not self.is_closed
@@ -223,17 +217,12 @@ class PythonSource(Source):
                 self.unfinished_bytes -= _count_bytes(self.unfinished.pop(item, None))
                 self.values.pop(item, None)
                 self.fingerprints.pop(item, None)
-            self._make_room()
+            self.changed.notify()  # there may be room for others
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
             self.failed[item] = failed = self.unfinished.pop(item)
             self.unfinished_bytes -= _count_bytes(failed)
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Let the thread go on after items were removed, if it waits for that."""
-        if self.is_waiting and self._has_room():
             self.changed.notify()
 
     def retry_items(self) -> None:
