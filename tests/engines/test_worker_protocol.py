@@ -88,11 +88,11 @@ class GatedChannel(Channel):
         super().__init__(connection, has_fds=True)
         self.gate, self.cut = gate, 0  # how many bytes of a message a killed worker sends
 
-    def receive(self) -> list[Message]:
+    def receive(self, *, everything: bool = False) -> list[Message]:
         while True:
             self.gate.wait()
             if select.select([self.connection], [], [], 0)[0]:
-                return super().receive()
+                return super().receive(everything=everything)
 
     def send(
         self,

@@ -45,10 +45,6 @@ class ResourceStock:
         self._free = dict(self.totals)
         self._gpus = list(range(self.totals.get(GPU, 0) // PARTS))  # free ones; a heap
 
-    def count_fitting(self, need: Mapping[str, int]) -> int:
-        """Return how many items that need so much could run if everything were free."""
-        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
-
     def can_take(self, need: Mapping[str, int]) -> bool:
         """Return whether so much is free."""
         return all(amount <= self._free.get(kind, 0) for kind, amount in need.items())
@@ -159,7 +155,8 @@ class ActiveJob:
 
     def forget_grant(self) -> None:
         """Forget which resources others have: assume that all are free."""
-        self.granted = self.stock.count_fitting(self.need)
+        totals = self.stock.totals
+        self.granted = min(totals.get(kind, 0) // amount for kind, amount in self.need.items())
 
     @property
     def has_resources(self) -> bool:
@@ -359,11 +356,6 @@ class ActiveJob:
             if self.done_before and self.done_before[-1].stop == items.start:
                 items = range(self.done_before.pop().start, items.stop)
             self.done_before.append(items)
-
-    def return_item(self, item: int) -> None:
-        """Take back an item that was given to the engine, and certainly never ran."""
-        self.items_taken -= 1
-        self.returned.append(item)
 
     def take_items(self, count: int) -> tuple[int, ...]:
         """Return the next items to start.

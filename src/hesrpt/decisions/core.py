@@ -256,8 +256,10 @@ class Core:
         successors = self.predecessors.take_back(event.job)
         if job is not None:
             self._reopen(job, commands)
-        for arrival in self.predecessors.wait_again(successors, commands):
-            self._add_job(replace(arrival, time=event.time), commands)
+        for arrival in successors:
+            commands.append(Reopen(arrival.spec.name))
+            if self.predecessors.add(arrival, commands) is not None:  # it need not wait
+                self._add_job(replace(arrival, time=event.time), commands)
         return True
 
     def _reopen(self, job: ActiveJob, commands: list[Command]) -> None:
@@ -370,7 +372,8 @@ class Core:
                 drop = Drop(job.name, item, event.error)
         if drop is None:
             if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
-                job.return_item(item)
+                job.items_taken -= 1
+                job.returned.append(item)
             else:
                 job.retry_queue.append(item)
             return False

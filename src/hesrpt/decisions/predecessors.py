@@ -17,7 +17,6 @@ from hesrpt.decisions.events import (
     JobCancelled,
     JobEvent,
     JobSteered,
-    Reopen,
     finish,
     steer,
 )
@@ -124,15 +123,6 @@ class Predecessors:
         for name in names:
             self._outcomes.pop(name, None)
         return [self.cancelled.pop(name).arrival for name in names if name in self.cancelled]
-
-    def wait_again(
-        self, arrivals: Iterable[JobArrived], commands: list[Command]
-    ) -> Iterable[JobArrived]:
-        """Let jobs go on that were cancelled while they waited; yield those that need not wait."""
-        for arrival in arrivals:
-            commands.append(Reopen(arrival.spec.name))
-            if self.add(arrival, commands) is not None:
-                yield arrival
 
     def forget(self, job: str) -> None:
         """Forget how a job has ended, for which nobody will wait any more."""

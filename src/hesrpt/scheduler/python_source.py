@@ -163,7 +163,8 @@ class PythonSource(Source):
             while not self.is_closed and not self._has_room():
                 self.changed.wait(1.0)  # more servers may allow for more items
             if not self.is_closed:
-                self._add(items)
+                self.unfinished.update(items)
+                self.unfinished_bytes += sum(map(_count_bytes, items.values()))
             return not self.is_closed
 
     def _has_room(self) -> bool:
@@ -173,10 +174,6 @@ class PythonSource(Source):
         elif not self.is_at_hand:
             maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
         return len(self.unfinished) < maximum
-
-    def _add(self, items: Mapping[int, Any]) -> None:
-        self.unfinished.update(items)
-        self.unfinished_bytes += sum(map(_count_bytes, items.values()))
 
     # --- called by the driver -------------------------------------------------------------------
 
@@ -227,8 +224,9 @@ class PythonSource(Source):
 
     def retry_items(self) -> None:
         with self.changed:
-            self._add(self.failed)
-            self.failed = {}
+            self.unfinished.update(self.failed)
+            self.unfinished_bytes += sum(map(_count_bytes, self.failed.values()))
+            self.failed.clear()
 
     def close(self, reason: str = "") -> None:
         with self.changed:
