@@ -122,7 +122,7 @@ class Job(Generic[T_co]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the job has ended, for at most ``timeout`` seconds; return whether it has."""
-        return self._driver.wait_for_jobs(partial(iter, [self._live]), timeout)
+        return self._driver.wait(lambda: self._live.has_ended, timeout)
 
     def results(self, timeout: float | None = None, *, errors: Errors = "raise") -> list[T_co]:
         """Wait for the job, and return its results in the order of its items.
