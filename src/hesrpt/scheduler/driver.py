@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, filterfalse, repeat, starmap
 from math import inf
 from multiprocessing.util import Finalize
@@ -209,7 +209,6 @@ class Driver:
         self.core, self.engine, self.journal = core, engine, journal
         self.condition = threading.Condition()  # guards the core and all jobs
         self.jobs: dict[str, LiveJob] = {}
-        self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self.failure: BaseException | None = None
         self.was_forked = False  # whether the thread runs in the parent of this process
@@ -540,6 +539,11 @@ class Driver:
         """Return when jobs will end, as predicted a moment ago; this takes no time."""
         is_over = self.was_forked or not self._thread.is_alive()
         return self.forecaster.ends if is_over else self.forecaster.recall()
+
+    @cached_property
+    def forecaster(self) -> Forecaster:
+        """Predicts when jobs will end."""
+        return Forecaster(self.core, self._estimate_remaining_work)
 
     def _estimate_remaining_work(self) -> RemainingWork:
         with self.condition:
