@@ -87,15 +87,18 @@ def __getattr__(name: str) -> Any:
     """Import what draws figures or starts processes when it is first used."""
     from importlib import import_module
 
-    if name in ("ItemFailure", "Job", "Pool"):
-        return getattr(import_module("hesrpt.pool.pool"), name)
-    if name == "Client":
-        return import_module("hesrpt.service.client").Client
-    if name == "Retention":
-        return import_module("hesrpt.scheduler.pruning").Retention
     if name in ("engines", "paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
-    raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")
+    if name in ("ItemFailure", "Job", "Pool"):
+        module = "hesrpt.pool.pool"
+    elif name == "Client":
+        module = "hesrpt.service.client"
+    elif name == "Retention":
+        module = "hesrpt.scheduler.pruning"
+    else:
+        raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(module), name)
+    return found
 
 
 def __dir__() -> list[str]:

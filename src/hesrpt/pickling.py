@@ -54,7 +54,7 @@ def dump_pieces(
         return [_dump_plain(value, _PROTOCOL)]
     pieces = _Pieces()
     pickler(pieces).dump(value)
-    return pieces.pieces
+    return pieces
 
 
 def dump_arguments(packed: Sequence[Any]) -> bytes:
@@ -62,21 +62,17 @@ def dump_arguments(packed: Sequence[Any]) -> bytes:
     if len(packed) > 1:
         return pickle.dumps(list(packed), pickle.HIGHEST_PROTOCOL)
     (argument,) = packed
-    return argument if type(argument) is bytes else dump(argument)
+    if type(argument) is bytes:
+        return argument
+    return pickle.dumps(argument, pickle.HIGHEST_PROTOCOL)
 
 
-class _Pieces:
-    """A file that remembers what is written to it."""
-
-    def __init__(self) -> None:
-        self.pieces: list[Pickled] = []
+class _Pieces(list[Pickled]):
+    """What a pickler has written, as to a file."""
 
     def write(self, piece: bytes | bytearray | pickle.PickleBuffer) -> None:
-        """Remember a piece, which may be a part of the value."""
-        if isinstance(piece, bytes):
-            self.pieces.append(piece)
-        else:
-            self.pieces.append(pickle.PickleBuffer(piece).raw())
+        """Add a piece, which may be a part of the value."""
+        self.append(piece if isinstance(piece, bytes) else pickle.PickleBuffer(piece).raw())
 
 
 class _HarmlessUnpickler(pickle.Unpickler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import sqlite3
 import subprocess
 import threading
@@ -195,7 +194,8 @@ def test_status_is_the_same_by_directory_and_by_url(
 
     def agree() -> bool:
         pairs.append(read_both(queue, monkeypatch))
-        return operator.eq(*pairs[-1])
+        by_url, by_directory = pairs[-1]
+        return by_url == by_directory
 
     # What is planned may be a second old, and a hook may fail again between the two readings.
     with suppress(AssertionError):  # see below what differs

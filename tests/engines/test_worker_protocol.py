@@ -88,11 +88,11 @@ class GatedChannel(Channel):
         super().__init__(connection, has_fds=True)
         self.gate, self.cut = gate, 0  # how many bytes of a message a killed worker sends
 
-    def receive(self) -> list[Message]:
+    def receive(self, *, everything: bool = False) -> list[Message]:
         while True:
             self.gate.wait()
             if select.select([self.connection], [], [], 0)[0]:
-                return super().receive()
+                return super().receive(everything=everything)
 
     def send(
         self,
@@ -178,7 +178,9 @@ class ModelSupervision:
         self._theirs.send(("gone", *GoneReport(number, int(signal.SIGKILL), 0.0)))
 
     def receive(self) -> list[GoneReport]:
-        return [GoneReport._make(values) for (_, *values), _, _ in self.channel.receive_all()]
+        return [
+            GoneReport._make(values) for (_, *values), _, _ in self.channel.receive(everything=True)
+        ]
 
     def dismiss(self) -> None:
         for number in list(self.workers):

@@ -8,6 +8,8 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from support.waiting import wait_until
 from hesrpt import InputError, JobError, Pool, Schedule
 from hesrpt.arrays import FloatArray
 from hesrpt.engines.fake import FakeEngine
+from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import State
 
 
@@ -43,6 +46,14 @@ def test_results_are_in_the_order_of_the_items(pool: Pool) -> None:
     assert job.results() == [x * x + 7 for x in range(30)]
     assert (job.state, job.done, job.items, job.error) == ("done", 30, 30, None)
     assert job.flow_time > 0
+
+
+def test_arguments_that_are_not_given_mean_what_job_specs_mean() -> None:
+    defaults = {field.name: field.default for field in fields(JobSpec)}
+    for method in (Pool.map, Pool.executor):
+        for name, parameter in signature(method).parameters.items():
+            if name in defaults and parameter.default not in (None, parameter.empty):
+                assert parameter.default == defaults[name], name
 
 
 def test_generator_and_empty_iterables_are_accepted(pool: Pool) -> None:

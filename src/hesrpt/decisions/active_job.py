@@ -41,13 +41,9 @@ class ResourceStock:
     """
 
     def __init__(self, totals: Mapping[str, float] | None = None) -> None:
-        self.totals = to_parts(totals or {})
+        self.totals = to_parts(totals) if totals else {}
         self._free = dict(self.totals)
         self._gpus = list(range(self.totals.get(GPU, 0) // PARTS))  # free ones; a heap
-
-    def count_fitting(self, need: Mapping[str, int]) -> int:
-        """Return how many items that need so much could run if everything were free."""
-        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
 
     def can_take(self, need: Mapping[str, int]) -> bool:
         """Return whether so much is free."""
@@ -82,7 +78,9 @@ class Tally:
     """What the jobs of a run hold together, and which of them have changed."""
 
     observed: int = 0  # servers that all jobs hold
-    changed: set[ActiveJob] = field(default_factory=set)  # hold or are planned other servers
+    #: Those that hold or are planned other servers than when this was last cleared; some may have
+    #: ended since.
+    changed: set[ActiveJob] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -151,13 +149,14 @@ class ActiveJob:
     def __post_init__(self) -> None:
         self.durations = ItemDurations(prior=self.spec.prior)
         self.name, self.is_bag = self.spec.name, self.spec.resize is None
-        self.need = to_parts(self.spec.resources)
+        self.need = to_parts(self.spec.resources) if self.spec.resources else {}
         if self.need:
             self.forget_grant()
 
     def forget_grant(self) -> None:
         """Forget which resources others have: assume that all are free."""
-        self.granted = self.stock.count_fitting(self.need)
+        totals = self.stock.totals
+        self.granted = min(totals.get(kind, 0) // amount for kind, amount in self.need.items())
 
     @property
     def has_resources(self) -> bool:
@@ -357,11 +356,6 @@ class ActiveJob:
             if self.done_before and self.done_before[-1].stop == items.start:
                 items = range(self.done_before.pop().start, items.stop)
             self.done_before.append(items)
-
-    def return_item(self, item: int) -> None:
-        """Take back an item that was given to the engine, and certainly never ran."""
-        self.items_taken -= 1
-        self.returned.append(item)
 
     def take_items(self, count: int) -> tuple[int, ...]:
         """Return the next items to start.

@@ -243,6 +243,7 @@ class Allocator:
         # What the policy has learned so far; None if it learns nothing.
         self.calibration: Calibration | None = None
         self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
+        self._told: list[ActiveJob] = []  # these jobs
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
@@ -295,8 +296,7 @@ class Allocator:
         if not self.policy.is_calibrated:
             return
         told = list(filter(has_estimate, jobs))
-        before = self._learned_from
-        if [job.number for job in told] != ([] if before is None else before.jobs.tolist()):
+        if told != self._told:
             remaining, done = np.empty(len(told)), np.zeros(len(told))
             for place, job in enumerate(told):
                 remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
@@ -306,14 +306,14 @@ class Allocator:
                     done[place] = job.done_count * self._estimate_item_seconds(job)
             state = describe_jobs(told, remaining, max(servers, 1), time)
             state.sizes = remaining + done
-            self.calibration = state.calibration = self.policy.calibrate(before, state)
-            self._learned_from = state
+            self.calibration = state.calibration = self.policy.calibrate(self._learned_from, state)
+            self._learned_from, self._told = state, told
 
     def resume_calibration(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
         self.calibration = calibration.without_jobs()
         self._learned_from = describe_jobs([], np.zeros(0), 0, 0.0)
-        self._learned_from.calibration = self.calibration
+        self._learned_from.calibration, self._told = self.calibration, []
 
     def order(
         self, jobs: Collection[ActiveJob], servers: int, time: float
@@ -337,12 +337,13 @@ class Allocator:
 
     def allocate(self, jobs: list[ActiveJob], servers: int, time: float, others: int = 0) -> None:
         """Set the planned servers of each job; ``others`` are next in the order, and get none."""
-        planned = [job.planned for job in jobs]
         self._others = others
+        before: list[int] = []  # the servers planned so far
         fixed: list[ActiveJob] = []
         elastic: list[ActiveJob] = []
         free = servers
         for job in jobs:
+            before.append(job.planned)
             if job.is_paused:
                 job.planned = job.denied = 0
             elif not job.is_bag and keeps_width(job, time):
@@ -360,8 +361,8 @@ class Allocator:
         self._apply_policy(elastic, jobs, servers, max(free, 0), time)
         _let_unknown_jobs_start(jobs, servers)
         self._allocated_at = time
-        for job, before in zip(jobs, planned, strict=True):
-            if job.planned != before:
+        for job, planned in zip(jobs, before, strict=True):
+            if job.planned != planned:
                 job.tally.changed.add(job)
 
     def _apply_policy(

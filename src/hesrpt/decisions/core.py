@@ -147,14 +147,6 @@ class Core:
         commands += self._queue_items(time)
         return commands
 
-    def take_changed(self) -> set[ActiveJob]:
-        """Return the jobs whose servers have changed since the last call, planned or held.
-
-        Some of them may have ended.
-        """
-        changed, self.tally.changed = self.tally.changed, set()
-        return changed
-
     def count_usable_servers(self) -> int:
         """Return how many servers the jobs could use, or some number that is far too high."""
         total, enough = 0, 10 * (self.servers + 1)
@@ -166,7 +158,8 @@ class Core:
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
-        return job in self.jobs or job in self.retriable_jobs or job in self.predecessors
+        is_over = job in self.retriable_jobs or job in self.predecessors.cancelled
+        return is_over or self.has_job(job)
 
     def has_job(self, job: str) -> bool:
         """Return whether a job has arrived and has not ended."""
@@ -256,15 +249,17 @@ class Core:
         Return whether there is anything to do.
         """
         job = self.retriable_jobs.pop(event.job, None) or self.jobs.get(event.job)
-        if job is None and not self.predecessors.was_cancelled(event.job):
+        if job is None and event.job not in self.predecessors.cancelled:
             return False
         if job is not None and job.name in self.jobs and not job.failed_items:
             return False
         successors = self.predecessors.take_back(event.job)
         if job is not None:
             self._reopen(job, commands)
-        for arrival in self.predecessors.wait_again(successors, commands):
-            self._add_job(replace(arrival, time=event.time), commands)
+        for arrival in successors:
+            commands.append(Reopen(arrival.spec.name))
+            if self.predecessors.add(arrival, commands) is not None:  # it need not wait
+                self._add_job(replace(arrival, time=event.time), commands)
         return True
 
     def _reopen(self, job: ActiveJob, commands: list[Command]) -> None:
@@ -377,7 +372,8 @@ class Core:
                 drop = Drop(job.name, item, event.error)
         if drop is None:
             if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
-                job.return_item(item)
+                job.items_taken -= 1
+                job.returned.append(item)
             else:
                 job.retry_queue.append(item)
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from hesrpt.jobs.job_end import DONE, STOPPED, EndState, JobEnd
@@ -246,7 +247,7 @@ Command: TypeAlias = (
 
 def finish(spec: JobSpec, end: JobEnd = DONE) -> list[Command]:
     """Return the commands that end a job."""
-    return [Finish(spec.name, end), *(CallHook(spec.name, hook, end) for hook in spec.on_end)]
+    return [Finish(spec.name, end), *map(partial(CallHook, spec.name, end=end), spec.on_end)]
 
 
 def steer(spec: JobSpec, event: JobSteered) -> JobSpec:

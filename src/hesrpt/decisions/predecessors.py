@@ -17,7 +17,6 @@ from hesrpt.decisions.events import (
     JobCancelled,
     JobEvent,
     JobSteered,
-    Reopen,
     finish,
     steer,
 )
@@ -33,23 +32,15 @@ class WaitingJob:
     is_cancelled_by_other: bool = False  # because one of them has failed
 
 
+@dataclass
 class Predecessors:
     """The jobs that wait for others, and how the others have ended."""
 
-    def __init__(self) -> None:
-        self.waiting: dict[str, WaitingJob] = {}
-        self._cancelled: dict[str, WaitingJob] = {}  # while they waited; they can go on
-        self._successors: dict[str, dict[str, None]] = {}  # of jobs that have not ended
-        self._outcomes: dict[str, EndState] = {}  # of jobs that have ended
-        self._ended: deque[str] = deque()  # whose successors have not been told yet
-
-    def was_cancelled(self, job: str) -> bool:
-        """Return whether a job was cancelled while it waited, and can go on."""
-        return job in self._cancelled
-
-    def __contains__(self, job: str) -> bool:
-        """Whether a job waits for others, or was cancelled while it did and can go on."""
-        return job in self.waiting or job in self._cancelled
+    waiting: dict[str, WaitingJob] = field(default_factory=dict)
+    cancelled: dict[str, WaitingJob] = field(default_factory=dict)  # while they waited; can go on
+    _successors: dict[str, dict[str, None]] = field(default_factory=dict)  # of those not ended
+    _outcomes: dict[str, EndState] = field(default_factory=dict)  # of jobs that have ended
+    _ended: deque[str] = field(default_factory=deque)  # whose successors have not been told yet
 
     def add(self, arrival: JobArrived, commands: list[Command]) -> JobArrived | None:
         """Let a job wait for those that have not ended; return it if it need not."""
@@ -79,7 +70,7 @@ class Predecessors:
                 commands += finish(spec, event.end)
                 self.end(spec.name, event.end.state)
                 if spec.command is not None:  # a function and its items are let go
-                    self._cancelled[spec.name] = waiting
+                    self.cancelled[spec.name] = waiting
         waiting.arrival = replace(waiting.arrival, spec=spec)
 
     def end(self, job: str, outcome: EndState) -> None:
@@ -113,7 +104,7 @@ class Predecessors:
     def list_cancelled_by(self, job: str) -> list[str]:
         """Return the jobs that were cancelled because of a job, and because of these in turn."""
         successors: dict[str, list[str]] = {}
-        for name, waiting in self._cancelled.items():
+        for name, waiting in self.cancelled.items():
             for other in waiting.arrival.spec.after if waiting.is_cancelled_by_other else ():
                 successors.setdefault(other, []).append(name)
         names, to_visit = {job: None}, deque([job])
@@ -131,26 +122,17 @@ class Predecessors:
         names = [job, *self.list_cancelled_by(job)]
         for name in names:
             self._outcomes.pop(name, None)
-        return [self._cancelled.pop(name).arrival for name in names if name in self._cancelled]
-
-    def wait_again(
-        self, arrivals: Iterable[JobArrived], commands: list[Command]
-    ) -> Iterable[JobArrived]:
-        """Let jobs go on that were cancelled while they waited; yield those that need not wait."""
-        for arrival in arrivals:
-            commands.append(Reopen(arrival.spec.name))
-            if self.add(arrival, commands) is not None:
-                yield arrival
+        return [self.cancelled.pop(name).arrival for name in names if name in self.cancelled]
 
     def forget(self, job: str) -> None:
         """Forget how a job has ended, for which nobody will wait any more."""
         self._outcomes.pop(job, None)
-        self._cancelled.pop(job, None)
+        self.cancelled.pop(job, None)
 
     def _cancel(self, waiting: WaitingJob, cause: str, commands: list[Command]) -> None:
         name = waiting.arrival.spec.name
         waiting.is_cancelled_by_other = True
-        self._cancelled[name] = waiting
+        self.cancelled[name] = waiting
         has_failed = self._outcomes[cause] == "failed"
         reason: EndReason = "predecessor_failed" if has_failed else "predecessor_cancelled"
         commands += finish(waiting.arrival.spec, JobEnd(reason, cause))

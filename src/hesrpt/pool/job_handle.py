@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakValueDictionary, ref
 
 from hesrpt.display.console import escape
 from hesrpt.display.overview import describe_job, render_job
@@ -36,7 +37,7 @@ class Job(Generic[T_co]):
 
     def __init__(self, lease: Lease, live: LiveJob, handles: JobHandles) -> None:
         self._lease, self._driver, self._live = lease, lease.driver, live
-        self._handles = weakref.ref(handles)  # not a cycle: dropped pools end at once
+        self._handles = ref(handles)  # not a cycle: dropped pools end at once
 
     def __del__(self) -> None:
         self._live.free_results()
@@ -163,7 +164,9 @@ class Job(Generic[T_co]):
             JobError: in their order, in the place of the first such item, so that results never
             shift; otherwise after all results. "return" yields an exception for each such item.
         """
-        return self._stream(timeout, ordered, errors, as_pairs=False)
+        return ResultStream(
+            self._live, self._driver, self._mark_as_read, timeout, errors=errors, ordered=ordered
+        )
 
     def as_completed(
         self, timeout: float | None = None, *, errors: Errors = "raise"
@@ -172,19 +175,8 @@ class Job(Generic[T_co]):
 
         This is ``iter_results(ordered=False)`` for those who want to know which item it was.
         """
-        return self._stream(timeout, False, errors, as_pairs=True)
-
-    def _stream(
-        self, timeout: float | None, ordered: bool, errors: Errors, *, as_pairs: bool
-    ) -> ResultStream[Any]:
         return ResultStream(
-            self._live,
-            self._driver,
-            timeout=timeout,
-            ordered=ordered,
-            errors=errors,
-            as_pairs=as_pairs,
-            on_end=self._mark_as_read,
+            self._live, self._driver, self._mark_as_read, timeout, errors=errors, as_pairs=True
         )
 
     def __await__(self) -> Generator[Any, None, list[T_co]]:
@@ -295,16 +287,14 @@ class Job(Generic[T_co]):
         self._driver.steer(self._live, lambda job: job.set_paused(False))
 
 
+@dataclass(eq=False)
 class JobHandles:
     """The handles of a pool's jobs. It holds those that nobody has read, so their results stay."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self.progress: Progress | None = None  # shows the jobs
-        self._unread: dict[LiveJob, Job[Any]] = {}
-        self._handles: weakref.WeakValueDictionary[LiveJob, Job[Any]] = (
-            weakref.WeakValueDictionary()
-        )
+    _lease: Lease
+    progress: Progress | None = None  # shows the jobs
+    _unread: dict[LiveJob, Job[Any]] = field(default_factory=dict)
+    _handles: WeakValueDictionary[LiveJob, Job[Any]] = field(default_factory=WeakValueDictionary)
 
     def add(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a new job."""
@@ -394,19 +384,3 @@ class JobHandles:
 def _count_active(jobs: Iterable[LiveJob]) -> str:
     count = sum(not job.has_ended for job in jobs)
     return "1 job has" if count == 1 else f"{count} jobs have"
-
-
-class EndCheck:
-    """Tells whether jobs have ended, without looking at all of them each time."""
-
-    def __init__(self, list_jobs: Callable[[], Iterable[LiveJob]]) -> None:
-        self._list_jobs = list_jobs
-        self._waiting: list[LiveJob] = []  # had not ended when the jobs were last listed
-
-    def have_all_ended(self) -> bool:
-        """Return whether all jobs have ended."""
-        while self._waiting and self._waiting[-1].has_ended:
-            self._waiting.pop()
-        if not self._waiting:  # others may have been added, or go on after their end
-            self._waiting = [job for job in self._list_jobs() if not job.has_ended]
-        return not self._waiting

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from operator import length_hint
 from pickle import UnpicklingError
@@ -69,11 +70,12 @@ def _finish(future: asyncio.Future[None]) -> None:
 # None if there will never be any more. Once the job has ended, they include those not done.
 
 
+@dataclass
 class OrderedCursor:
     """Takes an item as soon as it and all before it have ended."""
 
-    def __init__(self, job: LiveJob) -> None:
-        self._job, self._next = job, 0
+    _job: LiveJob
+    _next: int = 0  # item
 
     def can_move(self) -> bool:
         """Return whether there are items to take, or there will never be any."""
@@ -92,12 +94,13 @@ class OrderedCursor:
         return None if has_ended and start == stop else range(start, stop)
 
 
+@dataclass
 class CompletionCursor:
     """Takes items in the order of their ends. Those that were not done are the last ones."""
 
-    def __init__(self, job: LiveJob) -> None:
-        self._job, self._next = job, 0
-        self._unfinished = 0  # the first item that may not have been done, once the job has ended
+    _job: LiveJob
+    _next: int = 0  # place in this order
+    _unfinished: int = 0  # the first item that may not have been done, once the job has ended
 
     def can_move(self) -> bool:
         """Return whether there are items to take, or there will never be any."""
@@ -173,16 +176,15 @@ class ResultReader:
             self._journal = None
 
     def prepare(self, items: Sequence[int]) -> None:
-        """Read the results of items together, unless they are in memory or large.
+        """Read the results of items from the journal together, unless they are large.
 
         If there are none, the journal is closed: more may come much later.
         """
-        if self._driver.journal is None:
-            return
         if not items:
             self.close()
             return
         if self._journal is None:  # the other connection is the thread's
+            assert self._driver.journal is not None
             self._journal = Journal.read(self._driver.journal.directory)
         self._read, self._large = {}, {}
         for run, numbers, positions in _group(map(self._locate, items)):
@@ -213,10 +215,10 @@ class ResultReader:
             return None
         store = self._job.results if self._driver.journal is None else self._read
         try:
-            pickled = [store[item] for item in items]
+            pickled = list(map(store.__getitem__, items))
             if sum(map(len, pickled)) > _SMALL_BYTES:
                 return None
-            return [cloudpickle.loads(each) for each in pickled]
+            return list(map(cloudpickle.loads, pickled))
         except Exception:
             return None
 
@@ -288,12 +290,12 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self,
         job: LiveJob,
         driver: Driver,
-        *,
-        timeout: float | None,
-        ordered: bool,
-        errors: Errors,
-        as_pairs: bool,
         on_end: Callable[[], None],
+        timeout: float | None,
+        *,
+        errors: Errors,
+        ordered: bool = False,
+        as_pairs: bool = False,
     ) -> None:
         if errors not in get_args(Errors):
             raise InputError(f"must be 'raise' or 'return', got {errors!r}", argument="errors")
@@ -375,11 +377,12 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
             undone = self._job.completions.list_undone(items)
             problems = dict(zip(undone, map(self._explain, undone), strict=True))
             done = [item for item in items if item not in problems] if problems else items
-            try:
-                self._reader.prepare(done)
-            except BaseException:
-                self._end()
-                raise
+            if self._driver.journal is not None:
+                try:
+                    self._reader.prepare(done)
+                except BaseException:
+                    self._end()
+                    raise
             if not problems and (values := self._reader.read_small(done)) is not None:
                 self._chunk = min(_CHUNK_GROWTH * self._chunk, self._max_chunk)
                 self._ready = iter(list(zip(done, values, strict=True)) if self._pairs else values)

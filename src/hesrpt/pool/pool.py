@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from inspect import signature
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args, overload
 
@@ -25,7 +27,7 @@ from hesrpt.jobs.job_spec import AfterFailure, Group, JobSpec, give_weight
 from hesrpt.jobs.schema import FUNCTION_FIELDS, GROUP, read_job
 from hesrpt.policies import Policy, PolicyLike, get_malleable_policy
 from hesrpt.pool.executor import PoolExecutor
-from hesrpt.pool.job_handle import EndCheck, Job, JobHandles
+from hesrpt.pool.job_handle import Job, JobHandles
 from hesrpt.reports.counterfactuals import (
     MAX_JOBS,
     RunComparison,
@@ -50,6 +52,8 @@ from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
+
+_has_ended = attrgetter("has_ended")
 
 # How long to wait for the answer to a last request, in seconds.
 _PAUSE_SECONDS = 0.02
@@ -262,7 +266,8 @@ class Pool:
         count = len(items) if isinstance(items, Sized) else None
         spec = JobSpec(**values, items=count, is_streamed=True)
         fingerprint = fingerprint_function(function) if has_journal else b""
-        return self.add_jobs([LiveJob(spec=spec, source=source, fingerprint=fingerprint)])[0]
+        job = LiveJob(spec=spec, source=source, items=spec.items, fingerprint=fingerprint)
+        return self.add_jobs([job])[0]
 
     def executor(
         self,
@@ -340,14 +345,14 @@ class Pool:
 
         Commands that are done already are left out.
         """
-        handles = {job: self._handles.add(job) for job in jobs}  # before one can end
+        handles = dict(zip(jobs, map(self._handles.add, jobs), strict=True))  # before one can end
         added: list[LiveJob] = []
         try:
             added = self._driver.add(jobs)
         finally:
             for job in set(jobs).difference(added):
                 self._handles.release(job)
-        return [handles[job] for job in added]
+        return list(map(handles.__getitem__, added))
 
     @property
     def earlier_jobs(self) -> list[JobRecord]:
@@ -456,8 +461,7 @@ class Pool:
 
         Returns whether they have ended.
         """
-        check = EndCheck(lambda: self._driver.jobs.values())
-        have_ended = self._driver.wait(check.have_all_ended, timeout)
+        have_ended = self._driver.wait_for_jobs(self._driver.jobs.values, timeout)
         if self._handles.progress is not None:
             self._handles.progress.close_if_ended()
         return have_ended
@@ -477,12 +481,14 @@ class Pool:
         if self._handles.progress is not None:
             self._handles.progress.close()
         jobs = self._driver.jobs
-        # Executors are not waited for: they go on until they are shut down.
-        check = EndCheck(lambda: (job for job in jobs.values() if not job.spec.is_executor))
-        # The display must not refer to the pool, which ends when nobody else does.
+        # The display must not refer to the pool, which ends when nobody else does. Executors are
+        # not waited for: they go on until they are shut down.
         self._handles.progress = Progress(
             partial(view_run, self._driver),
-            partial(self._driver.wait, check.have_all_ended, None),
+            partial(
+                self._driver.wait_for_jobs,
+                lambda: (job for job in jobs.values() if not job.spec.is_executor),
+            ),
             choose_screen(),
         )
         return self._handles.progress
@@ -577,10 +583,9 @@ class Pool:
                 if isinstance(job.source, CallSource):
                     job.source.shutdown()
             # Not for all jobs: a callback may have added an executor that nobody has shut down.
-            check = EndCheck(partial(iter, jobs))
-            driver.wait(check.have_all_ended, None)
+            driver.wait_for_jobs(partial(iter, jobs))
             driver.callbacks.wait_until_idle()
-            if len(jobs) == len(driver.jobs) and check.have_all_ended():
+            if len(jobs) == len(driver.jobs) and all(map(_has_ended, jobs)):
                 return
 
 
@@ -606,9 +611,17 @@ def recall_machine(journal: Journal, servers: int | None, options: dict[str, Any
     return int(journal.get_value("servers")) if servers is None else servers
 
 
+# The defaults of arguments are those of JobSpec, and need not be read.
+_DEFAULTS = {each.name: each.default for each in signature(Pool.map).parameters.values()}
+
+
 def _read_arguments(**arguments: object) -> dict[str, Any]:
     """Return what arguments of ``map`` and ``executor`` mean; None stands for a default."""
-    given = {key: value for key, value in arguments.items() if value is not None or key == "name"}
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if key == "name" or (value is not None and value is not _DEFAULTS[key])
+    }
     return read_job(given, FUNCTION_FIELDS, lambda _, error: error)
 
 
@@ -617,7 +630,7 @@ def _list_names(after: object) -> object:
     if isinstance(after, Job):
         return after.name
     if isinstance(after, Iterable) and not isinstance(after, str):
-        return [job.name if isinstance(job, Job) else job for job in after]
+        return tuple(map(_list_names, after))
     return after
 
 

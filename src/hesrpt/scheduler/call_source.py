@@ -85,13 +85,9 @@ class CallbackThread:
             if self._thread.ident is None:
                 self._thread.start()
 
-    def put(self, call: Callable[[], object]) -> None:
-        """Let the thread make a call."""
+    def put(self, call: Callable[[], object] | None) -> None:
+        """Let the thread make a call; None: let it end once it has made all."""
         self._calls.put(call)
-
-    def stop(self) -> None:
-        """Let the thread end once it has made all calls."""
-        self._calls.put(None)
 
     def join(self) -> None:
         """Wait until the thread has ended; a callback in this very thread need not wait."""
@@ -262,7 +258,7 @@ class CallSource(Source):
             self._cancel_waiting()
         for call in ended:
             self._finish_later(call.future.set_exception, error)
-        self.resolver.stop()
+        self.resolver.put(None)
 
     def _finish_later(self, finish: Callable[..., object], *args: Any) -> None:
         self.resolver.put(partial(_finish, finish, *args))

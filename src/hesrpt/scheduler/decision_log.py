@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -43,7 +44,8 @@ _WARNING_SECONDS = 3.0
 # With more jobs than this, how often to look at all of them, in seconds.
 _MANY_JOBS, _CHECK_SECONDS = 100, 1.0
 
-_LOG = logging.getLogger("hesrpt.scheduler")
+#: Where decisions are logged. Nothing is to be logged if nobody reads its records.
+DECISIONS = logging.getLogger("hesrpt.scheduler")
 _WARNINGS = logging.getLogger("hesrpt")
 
 
@@ -66,11 +68,6 @@ _ENDS = {
     "failed": _Reason("{} failed", "{} failed"),
     "cancelled": _Reason("{} was cancelled", "{} were cancelled"),
 }
-
-
-def open_log(core: Core) -> DecisionLog | None:
-    """Return a log of what happens in a step that begins; None if nobody reads the records."""
-    return DecisionLog(core) if _LOG.isEnabledFor(logging.INFO) else None
 
 
 class DecisionLog:
@@ -106,13 +103,13 @@ class DecisionLog:
                 self._add_reason(_ARRIVED, spec.name)
             case CapacityChanged() if event.servers != self._servers:
                 text = f"{format_count(event.servers, 'server')} instead of {self._servers}"
-                _LOG.info("%s", text)
+                DECISIONS.info("%s", text)
                 self._reasons[_Reason(text, text)] = []
             case GroupChanged():
                 group = event.group
                 text = f"group {event.name}: weight {group.weight:g}"
                 text += ", paused" if group.is_paused else ""
-                _LOG.info("%s", escape(text))
+                DECISIONS.info("%s", escape(text))
                 self._reasons[_Reason(text, text)] = []
             case JobSteered() if (before := self._specs.get(event.job)) is not None:
                 spec = steer(before, event)
@@ -188,7 +185,7 @@ class DecisionLog:
             names.append(job)
 
     def _tell(self, job: str, text: str, level: int = logging.INFO) -> None:
-        _LOG.log(level, "%s: %s", escape(job), escape(text))
+        DECISIONS.log(level, "%s: %s", escape(job), escape(text))
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -204,13 +201,13 @@ def _shorten(error: str) -> str:
 # --- warnings about jobs that wait for somebody or something, since that looks like a hang -------
 
 
+@dataclass
 class WaitingWarner:
     """Warns once about each reason to wait, and again if it returns after it was gone."""
 
-    def __init__(self) -> None:
-        self.warns_of_pauses = True  # False: others see them, and can resume jobs
-        self._since: dict[str, float] = {}  # infinity after the warning
-        self._next_check = -inf
+    warns_of_pauses: bool = True  # False: others see them, and can resume jobs
+    _since: dict[str, float] = field(default_factory=dict)  # infinity after the warning
+    _next_check: float = -inf
 
     def warn(self, core: Core, now: float) -> None:
         """Warn about what has kept jobs waiting for some time."""
@@ -219,9 +216,10 @@ class WaitingWarner:
                 return
             self._next_check = now + _CHECK_SECONDS
         reasons = self._list_reasons(core)
-        self._since = {reason: self._since.get(reason, now) for reason in reasons}
-        for reason, since in self._since.items():
-            if now - since > _WARNING_SECONDS:
+        for gone in self._since.keys() - reasons:
+            del self._since[gone]
+        for reason in reasons:
+            if now - self._since.setdefault(reason, now) > _WARNING_SECONDS:
                 self._since[reason] = inf
                 _WARNINGS.warning("hesrpt: %s", reason)
 

@@ -20,10 +20,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, repeat, starmap
+from functools import cached_property, partial
+from itertools import chain, filterfalse, repeat, starmap
 from math import inf
 from multiprocessing.util import Finalize
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from hesrpt.decisions.core import Core
@@ -73,7 +74,7 @@ from hesrpt.jobs.job_spec import (
 from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.policies import Calibration
 from hesrpt.scheduler.call_source import CallbackThread, CallSource
-from hesrpt.scheduler.decision_log import WaitingWarner, open_log
+from hesrpt.scheduler.decision_log import DECISIONS, DecisionLog, WaitingWarner
 from hesrpt.scheduler.job_registry import JobRegistry, OnChange
 from hesrpt.scheduler.live_job import MAX_TIMED_ITEMS, ItemTiming, LiveJob
 from hesrpt.scheduler.pruning import Pruner, Retention
@@ -126,6 +127,8 @@ _CLOSE_SECONDS = 2.0
 _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 
 _LOG = logging.getLogger("hesrpt")
+
+_has_ended = attrgetter("has_ended")
 
 T = TypeVar("T")
 
@@ -206,7 +209,6 @@ class Driver:
         self.core, self.engine, self.journal = core, engine, journal
         self.condition = threading.Condition()  # guards the core and all jobs
         self.jobs: dict[str, LiveJob] = {}
-        self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self.failure: BaseException | None = None
         self.was_forked = False  # whether the thread runs in the parent of this process
@@ -323,17 +325,20 @@ class Driver:
                 if job.answer is not None:
                     job.answer = Answer(job.answer.request, True, error)
             self.registry.register(jobs)
-            jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
+            added: list[LiveJob] = []
             with self.condition:
                 self.check_open()  # else nobody would end them
-                self._enter(jobs)
-            for job in jobs:
+                for job in jobs:
+                    if job.spec.command is None or job.state != "done":
+                        added.append(job)
+                        self._enter(job)
+            for job in added:
                 if not job.has_ended:
                     self._arrivals.append(job)
             self.engine.wake()
             for job, error in problems.items():
                 self.cancel(job, JobEnd("impossible", error))  # whoever submitted it is not here
-        return jobs
+        return added
 
     def add_for_client(self, jobs: ClientJobs) -> None:
         """Add the jobs of a client soon, and answer once they are durable.
@@ -356,13 +361,11 @@ class Driver:
         """Let jobs of earlier schedulers fail that nobody can continue."""
         self.registry.end([replace(record, ended=self.now, end=end) for record in records])
 
-    def _enter(self, jobs: Iterable[LiveJob]) -> None:
-        """Let jobs be part of the run."""
-        with self.condition:
-            for job in jobs:
-                self.jobs[job.name] = job
-                if job.has_ended:  # in an earlier run
-                    self._tell_followers(job)
+    def _enter(self, job: LiveJob) -> None:
+        """Let a job be part of the run."""
+        self.jobs[job.name] = job
+        if job.has_ended:  # in an earlier run
+            self._tell_followers(job)
 
     # --- steering jobs and groups ---------------------------------------------------------------
 
@@ -467,6 +470,25 @@ class Driver:
                 self.raise_failure()
             return is_ready()
 
+    def wait_for_jobs(
+        self, list_jobs: Callable[[], Iterable[LiveJob]], timeout: float | None = None
+    ) -> bool:
+        """Wait until all jobs have ended that are listed now, and then; return whether they have.
+
+        They are waited for one after another: with many jobs, looking at all of them each time
+        that one ends would take long.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self.condition:
+                active = list(filterfalse(_has_ended, list_jobs()))
+            if not active:
+                return True
+            for job in active:
+                left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                if not self.wait(partial(_has_ended, job), left):
+                    return False
+
     def watch(self, watch: Watch) -> bool:
         """Let the thread wake somebody when a condition holds, or when the thread fails.
 
@@ -502,6 +524,11 @@ class Driver:
         """Return when jobs will end, as predicted a moment ago; this takes no time."""
         is_over = self.was_forked or not self._thread.is_alive()
         return self.forecaster.ends if is_over else self.forecaster.recall()
+
+    @cached_property
+    def forecaster(self) -> Forecaster:
+        """Predicts when jobs will end."""
+        return Forecaster(self.core, self._estimate_remaining_work)
 
     def _estimate_remaining_work(self) -> RemainingWork:
         with self.condition:
@@ -603,7 +630,7 @@ class Driver:
                     job.source.close(f"the scheduler has failed: {error}")
                 self._wake_all()
         finally:
-            self.callbacks.stop()
+            self.callbacks.put(None)
             _running.discard(self)
 
     def _has_to_end(self) -> bool:
@@ -666,10 +693,10 @@ class Driver:
         """Wait for something to happen, and react to it."""
         outcomes = self.engine.wait_for_outcomes(self._find_timeout())
         has_messages = bool(self._messages or self._arrivals)
-        if not outcomes and not has_messages and self._has_to_write():
+        now = self.engine.now()
+        if not outcomes and not has_messages and now >= self._find_writing_time():
             self._write()  # nothing has happened since the last step
             return
-        now = self.engine.now()
         if has_messages and self.core.tally.observed == 0 and now > self._gathered_until:
             # Jobs that are submitted one after another arrive together. What their sources report
             # at once is not worth waiting for.
@@ -692,7 +719,8 @@ class Driver:
             self._record_progress()
         self._has_unwritten = self._has_unwritten or bool(outcomes or messages or arrived)
         # Whoever has made a request waits for the answer.
-        if requests or questions or not self._has_unwritten or self._has_to_write():
+        is_due = bool(requests or questions) or not self._has_unwritten
+        if is_due or self.engine.now() >= self._find_writing_time():
             self._write()
         if self._pruner is not None:
             self._pruner.step(self.now)
@@ -701,23 +729,21 @@ class Driver:
         """Return how long to wait for an outcome or a message, in seconds."""
         now = self.engine.now()
         wakes_at = now + (_POLL_SECONDS if self._takes_requests else _STEP_SECONDS)
-        if self._has_unwritten:
-            wakes_at = min(wakes_at, self._find_writing_time())
+        wakes_at = min(wakes_at, self._find_writing_time())
         with self.condition:
             self._wakes_at = wakes_at if self._look_at is None else min(wakes_at, self._look_at)
         return max(self._wakes_at - now, 0.0)
 
     def _find_writing_time(self) -> float:
-        """Return when to write what has happened since the last write."""
+        """Return when to write what has happened since the last write; never if nothing has."""
+        if not self._has_unwritten:
+            return inf
         if self.journal is None:
             return -inf  # others see it at once
         # Short items may be written with those that follow, unless somebody waits for one of them.
         has_only_items = self._changes.are_only_finished_items and not self._is_urgent
         can_wait = has_only_items and not self._ends and not self._matched
         return self._written_at + max(_WRITE_PAUSE_SECONDS * can_wait, self.write_seconds)
-
-    def _has_to_write(self) -> bool:
-        return self._has_unwritten and self.engine.now() >= self._find_writing_time()
 
     def _react(
         self,
@@ -727,8 +753,9 @@ class Driver:
         requests: Sequence[Request],
     ) -> None:
         """React to what has happened, and record it; then answer requests."""
-        log = open_log(self.core)
-        self._hooks.record()
+        log = DecisionLog(self.core) if DECISIONS.isEnabledFor(logging.INFO) else None
+        if self._hooks.called:
+            self._hooks.record()
         now = self.now
         events = list(map(self._handle_outcome, outcomes, repeat(now)))
         for job in arrived:
@@ -790,6 +817,8 @@ class Driver:
                 job.arrived = self.now
             job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
             job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
+            if self.journal is None:
+                continue
             changes.jobs.append(job.to_record())
             if job.is_redone:
                 changes.jobs_to_redo.append(job.number)
@@ -850,7 +879,9 @@ class Driver:
                 for client in new:
                     client.reply(error)
                 return []
-            self._enter(jobs)
+            with self.condition:
+                for job in jobs:
+                    self._enter(job)
         for client, batch in new.items():
             client.reply(batch)
         return jobs
@@ -888,11 +919,11 @@ class Driver:
         """
         if not job.spec.after:
             self._open_source(job)
+        arrival = JobArrived(self.now, job.spec, tuple(job.matches.done))
+        if not job.earlier_ends:
+            return [arrival]
         ends = job.earlier_ends.items()
-        return [
-            *(JobEnded(self.now, name, end.state) for name, end in ends),
-            JobArrived(self.now, job.spec, tuple(job.matches.done)),
-        ]
+        return [*(JobEnded(self.now, name, end.state) for name, end in ends), arrival]
 
     # --- what sources of items report -----------------------------------------------------------
 
@@ -917,7 +948,7 @@ class Driver:
                 events.append(JobCancelled(self.now, job.name, end))
             return events
 
-        listener = SourceListener(on_news=lambda: self.send(advance))
+        listener = SourceListener(on_news=partial(self.send, advance))
         job.source.open(listener)
 
     # --- outcomes of items ----------------------------------------------------------------------
@@ -1071,7 +1102,8 @@ class Driver:
         if not self.core.can_retry(job.name):
             self._stop_learning(job)
             job.source.close()
-        self._changes.jobs.append(replace(job, ended=ended, end=end).to_record())
+        if self.journal is not None:
+            self._changes.jobs.append(replace(job, ended=ended, end=end).to_record())
 
     def _call_hooks(self, job: LiveJob, now: float) -> None:
         """Do what is to be done because a job has ended, unless it had ended like this before."""
@@ -1350,7 +1382,7 @@ class Driver:
 
     def _record_held(self) -> None:
         """Record how many servers jobs hold now."""
-        for job in self.core.take_changed():
+        for job in self.core.tally.changed:
             live, held = self.jobs[job.name], job.observed
             if self.core.jobs.get(job.name) is job:  # an end is published later
                 live.servers, live.planned = held, job.planned
@@ -1359,6 +1391,7 @@ class Driver:
             self._held[live.number] = held
             if held == 0:
                 del self._held[live.number]
+        self.core.tally.changed.clear()
 
     def _add_holding(self, holding: Holding) -> None:
         self.holdings.append(holding)
@@ -1439,7 +1472,8 @@ class Driver:
 
     def _publish(self) -> None:
         """Let other threads see outcomes, ends and answers, now that the journal has them."""
-        self._hooks.call()
+        if self._hooks.prepared:
+            self._hooks.call()
         if self._cancels:
             unanswered = [each for each in self._cancels.items() if each[1] is not None]
             self._cancels = dict(unanswered)
@@ -1459,15 +1493,18 @@ class Driver:
         for job, matches in self._matched:
             changed.add(job)
             job.completions.add_matches(matches)
-        for job, ended, end in self._ends:
-            if not job.is_to_be_retried:
-                changed.add(job)
-                job.ended, job.end, job.servers = ended, end, 0
-                self._tell_followers(job)
+        ends, self._ends = self._ends, []
+        for pending in ends:
+            job = pending.job
+            if job.is_to_be_retried:
+                self._ends.append(pending)
+                continue
+            changed.add(job)
+            job.ended, job.end, job.servers = pending.time, pending.end, 0
+            self._tell_followers(job)
         for question, answer in self._answered:
             question.answer = answer
         self._outcomes, self._matched, self._answered = [], [], []
-        self._ends = [end for end in self._ends if end.job.is_to_be_retried]
         for job in changed:
             for watch in list(self._watches.get(job, ())):
                 if watch.is_ready():

@@ -106,22 +106,24 @@ class JobRegistry:
 
     def find_problems(self, jobs: Sequence[LiveJob], engine: Engine | None) -> dict[LiveJob, str]:
         """Return which jobs can never start, and why; without an engine, as far as it is known."""
-        problems = self._find_missing(jobs)
-        if engine is None:
-            return problems
+        problems: dict[LiveJob, str] = {}
+        waiting: list[LiveJob] = []  # for others
         for job in jobs:
+            if job.spec.after:
+                waiting.append(job)
+            if engine is None:
+                continue
             if job.spec.resize == "affinity" and not engine.can_resize:
                 job.spec = replace(job.spec, resize="never")
             if (problem := explain_impossible(job.spec, engine)) is not None:
                 problems[job] = problem
-        return problems
+        return self._find_missing(waiting, jobs) | problems if waiting else problems
 
-    def _find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
-        """Return which jobs can never start, because of the jobs that they wait for, and why."""
+    def _find_missing(
+        self, waiting: Iterable[LiveJob], jobs: Iterable[LiveJob]
+    ) -> dict[LiveJob, str]:
+        """Return which of the jobs that wait for others can never start, and why."""
         problems: dict[LiveJob, str] = {}
-        waiting = [job for job in jobs if job.spec.after]
-        if not waiting:
-            return problems
         by_name = {job.name: job for job in jobs}
         for job in waiting:
             for asked in job.spec.after:
@@ -283,12 +285,13 @@ class JobRegistry:
 
 def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
     """Return why a job can never start on an engine, or None."""
-    most, totals = engine.max_capacity(), engine.resource_totals()
-    if spec.min_servers > most:
-        return f"{_describe_fewest(spec)}, but there are only {most:g}"
-    if not spec.is_bag and spec.min_servers > engine.max_command_width():
-        most = engine.max_command_width()
-        return f"{_describe_fewest(spec)}, but a command can have only {most:g} here"
+    if spec.min_servers:
+        fewest = f"it needs at least {format_count(spec.min_servers, 'server')}"
+        if spec.min_servers > (most := engine.max_capacity()):
+            return f"{fewest}, but there are only {most:g}"
+        if not spec.is_bag and spec.min_servers > (most := engine.max_command_width()):
+            return f"{fewest}, but a command can have only {most:g} here"
+    totals = engine.resource_totals()
     for kind, amount in spec.resources.items():
         if kind not in totals:
             return (
@@ -299,7 +302,3 @@ def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
             total = describe_number(kind, totals[kind])
             return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
     return None
-
-
-def _describe_fewest(spec: JobSpec) -> str:
-    return f"it needs at least {format_count(spec.min_servers, 'server')}"

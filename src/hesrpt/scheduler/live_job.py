@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from hesrpt.decisions.learning import ItemDurations
@@ -26,6 +27,7 @@ UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
 _WITH_RESULT = bytes((DONE, DONE_BEFORE))
 
 
+@dataclass(eq=False)
 class Completions:
     """The items that have ended: those whose results can be read, and those that have failed.
 
@@ -34,10 +36,12 @@ class Completions:
     takes 9 bytes.
     """
 
-    def __init__(self) -> None:
-        self.order = array("q")  # items in the order of their ends; ~item if it failed
-        self.states = bytearray()  # by item; those beyond its end are unfinished
-        self.places = Places()  # of the items that were done in earlier runs
+    #: Items in the order of their ends; ~item if it failed.
+    order: array[int] = field(default_factory=partial(array, "q"))
+    #: By item; those beyond its end are unfinished.
+    states: bytearray = field(default_factory=bytearray)
+    #: Of the items that were done in earlier runs.
+    places: Places = field(default_factory=Places)
 
     def add_done(self, items: Sequence[int]) -> None:
         """Add items that are done, once their results can be read."""
@@ -144,10 +148,6 @@ class LiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     timings: list[ItemTiming] = field(default_factory=list)  # of not too many items, likewise
 
-    def __post_init__(self) -> None:
-        if self.items is None:
-            self.items = self.spec.items
-
     @classmethod
     def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
         """Create the job of a command template."""
@@ -159,6 +159,7 @@ class LiveJob:
                 pin_cores=spec.resize == "affinity",
                 max_servers=spec.max_servers,
             ),
+            items=spec.items,
             fingerprint=fingerprint_command(spec.command),
             answer=Answer(submission, False, "") if submission else None,
             is_new=submission is not None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ class ReadAhead(NamedTuple):
     maximum: int  # for items that take up little memory
 
 
+@dataclass(eq=False)
 class PythonSource(Source):
     """A function and an iterable of its arguments, read while the job runs.
 
@@ -44,32 +46,25 @@ class PythonSource(Source):
     done in an earlier run; those of a list are found before it starts.
     """
 
-    def __init__(
-        self,
-        function: Any,
-        arguments: Iterable[Any],
-        *,
-        pack_argument: Callable[[Any], Any],
-        read_ahead: Callable[[], ReadAhead],
-        timeout: float | None = None,
-        keep_results: bool = False,
-        has_journal: bool = False,
-    ) -> None:
-        self.function, self.arguments = function, arguments
-        self.pack_argument, self.read_ahead = pack_argument, read_ahead
-        self.timeout, self.keep_results = timeout, keep_results
-        self.has_journal = has_journal
-        self.earlier: EarlierItems | None = None  # not found yet
-        self.run = 0
-        self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
-        self.unfinished: dict[int, Any] = {}  # arguments as the engine needs them
-        self.unfinished_bytes = 0  # that these take up in memory
-        self.failed: dict[int, Any] = {}  # likewise
-        self.fingerprints: dict[int, bytes] = {}  # of both, if there is a journal
-        self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
-        self.count = 0  # how many items were read, those done before included
-        self.is_waiting = False  # whether the thread waits for room
-        self.changed = threading.Condition()
+    function: Any
+    arguments: Iterable[Any]
+    _: KW_ONLY
+    pack_argument: Callable[[Any], Any]
+    read_ahead: Callable[[], ReadAhead]
+    timeout: float | None = None
+    keep_results: bool = False
+    has_journal: bool = False
+    earlier: EarlierItems | None = None  # not found yet
+    run: int = 0
+    done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
+    unfinished: dict[int, Any] = field(default_factory=dict)  # arguments as the engine needs them
+    unfinished_bytes: int = 0  # that these take up in memory
+    failed: dict[int, Any] = field(default_factory=dict)  # likewise
+    fingerprints: dict[int, bytes] = field(default_factory=dict)  # of both, if there is a journal
+    values: dict[int, str] = field(default_factory=dict)  # that cannot be pickled, as short texts
+    count: int = 0  # how many items were read, those done before included
+    is_at_hand: bool = False  # whether all are in memory, and any part of them can be taken
+    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         self.run = run
@@ -82,15 +77,11 @@ class PythonSource(Source):
         self.done_before = tuple(matches.done)
         return matches
 
-    @property
-    def is_at_hand(self) -> bool:
-        """Whether all items are in memory, and any part of them can be taken."""
-        # Other classes may do anything when they are asked for a part of them.
-        return type(self.arguments) in (list, tuple, range)
-
     # --- reading --------------------------------------------------------------------------------
 
     def open(self, listener: SourceListener) -> None:
+        # Other classes may do anything when they are asked for a part of them.
+        self.is_at_hand = type(self.arguments) in (list, tuple, range)
         threading.Thread(
             target=self._read, args=(listener,), name="hesrpt-items", daemon=True
         ).start()
@@ -170,11 +161,10 @@ class PythonSource(Source):
         """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
-                self.is_waiting = True
                 self.changed.wait(1.0)  # more servers may allow for more items
-            self.is_waiting = False
             if not self.is_closed:
-                self._add(items)
+                self.unfinished.update(items)
+                self.unfinished_bytes += sum(map(_count_bytes, items.values()))
             return not self.is_closed
 
     def _has_room(self) -> bool:
@@ -184,10 +174,6 @@ class PythonSource(Source):
         elif not self.is_at_hand:
             maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
         return len(self.unfinished) < maximum
-
-    def _add(self, items: Mapping[int, Any]) -> None:
-        self.unfinished.update(items)
-        self.unfinished_bytes += sum(map(_count_bytes, items.values()))
 
     # --- called by the driver -------------------------------------------------------------------
 
@@ -228,23 +214,19 @@ class PythonSource(Source):
                 self.unfinished_bytes -= _count_bytes(self.unfinished.pop(item, None))
                 self.values.pop(item, None)
                 self.fingerprints.pop(item, None)
-            self._make_room()
+            self.changed.notify()  # there may be room for others
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
             self.failed[item] = failed = self.unfinished.pop(item)
             self.unfinished_bytes -= _count_bytes(failed)
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Let the thread go on after items were removed, if it waits for that."""
-        if self.is_waiting and self._has_room():
             self.changed.notify()
 
     def retry_items(self) -> None:
         with self.changed:
-            self._add(self.failed)
-            self.failed = {}
+            self.unfinished.update(self.failed)
+            self.unfinished_bytes += sum(map(_count_bytes, self.failed.values()))
+            self.failed.clear()
 
     def close(self, reason: str = "") -> None:
         with self.changed:

@@ -210,14 +210,14 @@ class RunHooks:
         record: Callable[[HookCall], None],
     ) -> None:
         self._jobs, self._record = jobs, record
-        self._called: deque[HookCall] = deque()  # what became of them is not recorded yet
-        self._runner = HookRunner(self._called.append)
+        self._runner: HookRunner | None = None  # once there is something to call
         self._last_number = 0
-        self._recorded: list[HookCall] = []  # to be called when they are in the journal
+        self.prepared: list[HookCall] = []  # to be called when they are in the journal
+        self.called: deque[HookCall] = deque()  # what became of them is not recorded yet
         self._state_directory: str | None = None
         if journal is not None:
             self._last_number = journal.hooks.read_last_number()
-            self._recorded += [call for call in journal.hooks.read() if call.is_pending]
+            self.prepared += [call for call in journal.hooks.read() if call.is_pending]
             self._state_directory = str(journal.directory.resolve())
 
     def prepare(self, job: LiveJob, command: CallHook, now: float) -> None:
@@ -243,18 +243,20 @@ class RunHooks:
             state_directory=self._state_directory,
         )
         self._record(call)
-        self._recorded.append(call)
+        self.prepared.append(call)
 
     def call(self) -> None:
         """Call the hooks that are in the journal now."""
-        calls, self._recorded = self._recorded, []
-        for call in calls:
+        if self._runner is None:
+            self._runner = HookRunner(self.called.append)
+        for call in self.prepared:
             self._runner.put(call)
+        self.prepared.clear()
 
     def record(self) -> None:
         """Record what became of hooks since the last time."""
-        while self._called:
-            call = self._called.popleft()
+        while self.called:
+            call = self.called.popleft()
             self._record(call)
             job = self._jobs.get(call.facts["job"])
             if job is not None and job.number == call.job:
@@ -264,5 +266,6 @@ class RunHooks:
 
     def close(self) -> None:
         """Call hooks for the last time, and record what became of them."""
-        self._runner.close()
-        self.record()
+        if self._runner is not None:
+            self._runner.close()
+            self.record()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -35,14 +35,14 @@ class SourceNews:
     failure: tuple[str, BaseException | None] | None = None  # why no more can be read
 
 
+@dataclass(eq=False)
 class SourceListener:
     """Receives what a source reports about its items, from any thread."""
 
-    def __init__(self, on_news: Callable[[], None]) -> None:
-        """``on_news`` is not called again until the news have been taken."""
-        self._on_news = on_news
-        self._lock = threading.Lock()
-        self._news, self._is_announced = SourceNews(), False
+    on_news: Callable[[], None]  # not called again until the news have been taken
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _news: SourceNews = field(default_factory=SourceNews)
+    _is_announced: bool = False
 
     def take(self) -> SourceNews:
         """Return what was reported since the last call; called by the driver."""
@@ -82,7 +82,7 @@ class SourceListener:
     def _announce(self) -> None:
         if not self._is_announced:
             self._is_announced = True
-            self._on_news()
+            self.on_news()
 
 
 class Source:
@@ -134,14 +134,15 @@ class Source:
 # --- commands: each item fills in the placeholders of its template --------------------------------
 
 
+@dataclass(eq=False)
 class CommandSource(Source):
     """A command for each item, or one command on all servers of the job."""
 
-    def __init__(
-        self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
-    ) -> None:
-        self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
-        self.run = 0
+    template: CommandTemplate
+    _: KW_ONLY
+    pin_cores: bool = False
+    max_servers: int | None = None
+    run: int = 0
 
     @cached_property
     def fingerprints(self) -> Sequence[bytes]:

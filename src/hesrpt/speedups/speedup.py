@@ -223,7 +223,7 @@ class SpeedupVector(Elementwise):
     def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
         """Return the speedups of a list of jobs."""
         by_job = list(speedups)
-        if len({id(speedup) for speedup in by_job}) == 1:
+        if len(set(map(id, by_job))) == 1:
             return cls.repeat(by_job[0], len(by_job))
         numbers: dict[Speedup, int] = {}
         which = [numbers.setdefault(speedup, len(numbers)) for speedup in by_job]

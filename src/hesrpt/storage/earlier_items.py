@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -74,15 +75,17 @@ class Match(NamedTuple):
     number: int  # the position that its item had in that run
 
 
+@dataclass(eq=False)
 class Places:
     """Where the journal has the results of items that were done in earlier runs.
 
     Items that are consecutive, and were so when they were done, share an entry of 28 bytes.
     """
 
-    def __init__(self) -> None:
-        self._starts, self._lengths = array("q"), array("q")
-        self._runs, self._numbers = array("I"), array("q")
+    _starts: array[int] = field(default_factory=partial(array, "q"))
+    _lengths: array[int] = field(default_factory=partial(array, "q"))
+    _runs: array[int] = field(default_factory=partial(array, "I"))
+    _numbers: array[int] = field(default_factory=partial(array, "q"))
 
     def add(self, position: int, run: int, number: int, length: int = 1) -> None:
         """Add consecutive items, whose positions are higher than those added before."""

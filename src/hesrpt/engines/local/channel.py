@@ -61,9 +61,6 @@ class Channel:
         self._needed = 1  # how many bytes make the next step possible
         self._fds: deque[list[int]] = deque()  # of each message that carries some
 
-    def fileno(self) -> int:
-        return self.connection.fileno()
-
     def send(
         self,
         head: tuple[Any, ...],
@@ -115,16 +112,14 @@ class Channel:
                 close_all(fds)
             outgoing.clear()
 
-    def receive(self) -> list[Message]:
-        """Return messages that have arrived; a blocking socket waits for some bytes first."""
-        self._read()
-        return self._extract() if len(self.incoming) >= self._needed else []
+    def receive(self, *, everything: bool = False) -> list[Message]:
+        """Return messages that have arrived; a blocking socket waits for some bytes first.
 
-    def receive_all(self) -> list[Message]:
-        """Return all messages that have arrived on a socket that does not block."""
-        while self._read():
+        There may be more to read, unless everything is read from a socket that does not block.
+        """
+        while self._read() and everything:
             pass
-        return self._extract()
+        return self._extract() if len(self.incoming) >= self._needed else []
 
     def _read(self) -> bool:
         """Read what has arrived, or a part of it; return whether there was anything."""
@@ -220,12 +215,17 @@ def wait_for(
 
     Those of channels are also returned if there is room for what they have to send.
     """
-    writers = [channel.fileno() for channel in channels if channel.outgoing]
-    readers = [source for source in sources if source is not None]
-    readers.extend(channel.fileno() for channel in channels)
-    poll = select.poll()
-    for fd in readers:
-        poll.register(fd, select.POLLIN | (select.POLLOUT if fd in writers else 0))
+    readers, writers, poll = list[int](), list[int](), select.poll()
+    for source in sources:
+        if source is not None:
+            readers.append(source)
+            poll.register(source, select.POLLIN)
+    for channel in channels:
+        fd = channel.connection.fileno()
+        readers.append(fd)
+        if channel.outgoing:
+            writers.append(fd)
+        poll.register(fd, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
     try:
         return set(dict(poll.poll(None if timeout is None else 1000 * timeout)))
     except OSError:  # it refuses to wait for more files than may be open

@@ -297,7 +297,7 @@ class WorkerProcess:
         processes behind, and its answer is held back until they are gone.
         """
         replies: list[Reply] = []
-        messages = self.channel.receive_all() if is_gone else self.channel.receive()
+        messages = self.channel.receive(everything=is_gone)
         if self.channel.is_closed:
             self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
         for (kind, *values), body, fds in messages:

@@ -428,10 +428,10 @@ class LocalEngine(Engine):
             with contextlib.suppress(BlockingIOError):
                 self._receiver.recv(4096)
         for worker in self.workers:
-            if worker.channel.fileno() in ready:
+            if worker.channel.connection.fileno() in ready:
                 self._read_replies(worker)
         if supervision is not None and not ready.isdisjoint(
-            (supervision.channel.fileno(), supervision.guardian_end)
+            (supervision.channel.connection.fileno(), supervision.guardian_end)
         ):
             self._read_reports(supervision)
 

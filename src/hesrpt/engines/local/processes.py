@@ -115,7 +115,7 @@ def _read_marks(pid: int, variable: str) -> list[str]:
 
 def _list_processes() -> list[int]:
     if _HAS_PROC:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return list(map(int, filter(str.isdigit, os.listdir("/proc"))))
     import psutil
 
     return list(psutil.pids())

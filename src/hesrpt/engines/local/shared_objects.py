@@ -13,6 +13,7 @@ from _multiprocessing import SemLock  # type: ignore[import-not-found]
 from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing import resource_sharer
 from multiprocessing.context import get_spawning_popen, set_spawning_popen
 from multiprocessing.reduction import ForkingPickler
@@ -81,11 +82,11 @@ class _OneProcessPickler(_Pickler):
             super().dump(value)
 
 
+@dataclass
 class _SeveralProcesses:
     """Stands for processes to which files are sent."""
 
-    def __init__(self) -> None:
-        self.fds: list[int] = []
+    fds: list[int] = field(default_factory=list)
 
     def duplicate_for_child(self, fd: int) -> int:
         self.fds.append(fd)

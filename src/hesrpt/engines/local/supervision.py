@@ -51,8 +51,12 @@ class Supervision:
         self._started: dict[int, int] = {}  # the process ids of what is running, by number
         ours, theirs = socket.socketpair()
         with theirs:
-            arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
-            command = build_isolated_command("supervisor", "run_guardian", *arguments)
+            script = _SCRIPT.format(
+                packages=_PACKAGES, module="supervisor", function="run_guardian"
+            )
+            # It needs the standard library only.
+            command = [sys.executable, "-I", "-S", "-c", script]
+            command += map(str, (mark, os.getpid(), theirs.fileno(), is_detached))
             environment = {**os.environ, GUARDED_VARIABLE: mark}
             environment.pop(MARKS_VARIABLE, None)
             if is_detached:
@@ -130,7 +134,7 @@ class Supervision:
         """Return what the supervisor has reported since the last call."""
         reports: list[StartedReport | GoneReport] = []
         self.channel.flush()
-        for (kind, *values), _, _ in self.channel.receive_all():
+        for (kind, *values), _, _ in self.channel.receive(everything=True):
             if kind == "gone":
                 gone = GoneReport._make(values)
                 self._started.pop(gone.number, None)
@@ -304,12 +308,6 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "hesrpt"]
     del sys.modules[name]
 run(*sys.argv[1:])
 """
-
-
-def build_isolated_command(module: str, function: str, *arguments: object) -> list[str]:
-    """Return a command that calls a function of a module that needs the standard library only."""
-    script = _SCRIPT.format(packages=_PACKAGES, module=module, function=function)
-    return [sys.executable, "-I", "-S", "-c", script, *map(str, arguments)]
 
 
 def build_python_command(module: str, function: str) -> list[str]:

@@ -190,12 +190,12 @@ class Supervisor:
             ready = self._wait()
             if any(end in ready for end in self.ends):
                 return
-            if self.control.fileno() in ready:
+            if self.control.connection.fileno() in ready:
                 self.control.flush()
                 for head, _, fds in self.control.receive():
                     self._handle_request(head, fds)
             for pid, keeper in self.keepers.items():
-                if keeper.channel.fileno() in ready:
+                if keeper.channel.connection.fileno() in ready:
                     keeper.channel.flush()
                     self._read_reports(keeper)
                 if keeper.is_doomed:
@@ -273,7 +273,7 @@ class Supervisor:
 
     def _read_reports(self, keeper: _Keeper) -> None:
         """Read what a keeper has reported about its process."""
-        for (kind, *values), _, _ in keeper.channel.receive_all():
+        for (kind, *values), _, _ in keeper.channel.receive(everything=True):
             assert keeper.report is not None
             if kind == "started":
                 self.control.send(("started", keeper.report.number, *values))
