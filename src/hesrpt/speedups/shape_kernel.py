@@ -129,13 +129,18 @@ def _find_slope_of_formula(shape: Shape, servers: float) -> float:
 @compiled
 def find_gain(shape: Shape, corners: Corners, servers: float) -> float:
     """Return the gain of one more server, s(n + 1) − s(n), for whole numbers n."""
-    parameter = shape.parameter
     if shape.family == TABLE:
         piece = _find_piece(shape, corners, servers)
         if corners.at[piece] <= servers and servers + 1 <= corners.at[piece + 1]:
             return float(corners.slope[piece])  # more exact than the difference of two rates
         here = _evaluate_table(shape, corners, servers)
         return _evaluate_table(shape, corners, servers + 1) - here
+    return _find_gain_of_formula(shape, servers)
+
+
+@compiled
+def _find_gain_of_formula(shape: Shape, servers: float) -> float:
+    parameter = shape.parameter
     if servers + 1 > shape.high:
         if servers >= shape.high:
             return 0.0
@@ -167,12 +172,13 @@ def find_both_demands(
             first -= 1
         return at[first], at[last], height[first], height[last]
     if shape.is_whole:
-        fewest = _find_whole_demand(shape, corners, price * (1 + above))
-        most = fewest
+        fewest = most = _find_whole_demand(shape, price * (1 + above))
         if below > 0:
-            most = _find_whole_demand(shape, corners, price * (1 - below))
-        rate = find_rate(shape, corners, fewest)
-        return fewest, most, rate, rate if most == fewest else find_rate(shape, corners, most)
+            most = _find_whole_demand(shape, price * (1 - below))
+        rate = _evaluate_formula(shape, min(fewest, shape.high))
+        if most == fewest:
+            return fewest, most, rate, rate
+        return fewest, most, rate, _evaluate_formula(shape, min(most, shape.high))
     if not shape.has_kinks:
         servers, rate = find_demand_of_formula(shape, price, log_price)
         return servers, servers, rate, rate
@@ -223,7 +229,7 @@ def find_demand_of_formula(shape: Shape, price: float, log_price: float) -> tupl
 
 
 @compiled
-def _find_whole_demand(shape: Shape, corners: Corners, price: float) -> float:
+def _find_whole_demand(shape: Shape, price: float) -> float:
     """Return the fewest whole servers that maximise what a formula earns."""
     log_price = log(price) if price > 0 else -inf
     servers = shape.high if price < 1 else 0.0
@@ -232,16 +238,15 @@ def _find_whole_demand(shape: Shape, corners: Corners, price: float) -> float:
     # By concavity the last worthwhile server is the one below or above the continuous demand.
     part = servers - float(np.floor(servers))
     servers -= part
-    if shape.family == POWER and 4 <= servers < shape.high - 1:
-        # The gain of one more server is the slope half a server further, or slightly more.
-        if part >= 0.5:
-            return servers + 1
-        if 1e-3 < part < 0.5 - 1 / servers:
-            return servers
-    if find_gain(shape, corners, servers) > price:
+    # The gain of one more server is the slope half a server further, or slightly more.
+    is_plain = shape.family == POWER and 4 <= servers < shape.high - 1
+    if is_plain and part >= 0.5:
         servers += 1
-    elif servers > 0 and find_gain(shape, corners, servers - 1) <= price:
-        servers -= 1  # the continuous demand was rounded up
+    elif not (is_plain and 1e-3 < part < 0.5 - 1 / servers):
+        if _find_gain_of_formula(shape, servers) > price:
+            servers += 1
+        elif servers > 0 and _find_gain_of_formula(shape, servers - 1) <= price:
+            servers -= 1  # the continuous demand was rounded up
     return servers
 
 
