@@ -85,7 +85,7 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
     """The same whether responses to prices are summed or not, as they are in an empty list."""
-    from hesrpt.optimal.recursion_kernel import Precision, place_jobs, value_places
+    from hesrpt.optimal.recursion_kernel import Precision, value_places
     from hesrpt.optimal.response_kernel import (
         COLUMNS,
         VALUE,
@@ -105,7 +105,6 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
 
     def find_cost(response_sums: ResponseSums) -> tuple[float, int]:
         line = np.zeros((len(jobs), COLUMNS))
-        place_jobs(batch, line, order, 0, len(jobs))
         precision = Precision(close=1e-6, exact=1e-11, likely=1e-11)
         steps = value_places(batch, line, order, 0, len(jobs), precision, response_sums)
         return float(line[:, VALUE] @ sizes[order]), steps

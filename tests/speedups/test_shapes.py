@@ -41,7 +41,7 @@ def evaluate(
         result[1, job] = find_slope_before(shape, corners, servers[job])
         result[2, job] = find_gain(shape, corners, np.floor(servers[job]))
         result[3, job] = find_demand(shape, corners, prices[job])
-        demands = find_both_demands(shape, corners, prices[job], np.log(prices[job]))
+        demands = find_both_demands(shape, corners, prices[job], np.log(prices[job]), 1e-12, 1e-12)
         result[4, job], result[5, job], result[6, job], result[7, job] = demands
         result[8, job], result[9, job], _ = find_cheapest(shape, corners, 1.0, prices[job])
 

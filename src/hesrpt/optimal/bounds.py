@@ -433,9 +433,7 @@ def bound_job_costs(
     speedups = workload.speedups.tabulate(servers)
     shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
     arrivals = workload.arrival_times
-    times, prices = np.array(times), np.array(prices)  # compiled code takes no frozen arrays
-    with np.errstate(divide="ignore"):
-        path = Intervals(times, prices, np.log(prices))
+    path = Intervals(np.array(times), np.array(prices))  # compiled code takes no frozen arrays
 
     def prove(jobs: IntArray) -> FloatArray:
         costs = np.empty(len(jobs))

@@ -119,7 +119,7 @@ def execute(
     ended, ends, prices = np.empty(jobs, dtype=np.int64), np.empty(jobs), np.empty(jobs)
     changes: list[_Change] = []
     if ends_in_order and can_be_summed(batch):
-        run_phases_together(line, remaining, ended, ends)
+        run_phases_together(batch, line, remaining, ended, ends)
         prices = first_values.prices[::-1]
         present = 0
     now = 0.0

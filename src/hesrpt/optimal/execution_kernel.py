@@ -12,21 +12,8 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.recursion_kernel import is_negligible
-from hesrpt.optimal.response_kernel import (
-    CORNERS,
-    FIRST,
-    HIGH,
-    HIGH_RATE,
-    KIND,
-    PRICE,
-    SECOND,
-    VALUE,
-    Batch,
-    find_corner,
-    find_first_above,
-    respond,
-)
-from hesrpt.speedups.shape_kernel import find_demand, find_rate
+from hesrpt.optimal.response_kernel import LOG_VALUE, PRICE, VALUE, Batch, find_first_above
+from hesrpt.speedups.shape_kernel import find_both_demands, find_demand_of_formula, find_rate
 
 # Prices this close are the same: jobs whose demand changes between them are tied for servers.
 _TIED = 1e-9
@@ -65,31 +52,27 @@ def allocate(
     for _ in range(_MAX_MARGINS):
         rest, tied, has_kinks = batch.servers, 0.0, False
         for place in range(start, last + 1):
-            value, kind = line[place, VALUE], line[place, KIND]
-            if kind < CORNERS and not _is_tied_at_one(value, price):
-                servers, profit, _ = respond(line, place, price, log_price)
-                held[place] = servers
-                rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
-            elif kind == CORNERS and value > 0:
-                has_kinks = True
-                corner = find_corner(line, place, corners.slope, price * (1 + margin))
-                held[place], rates[place] = corners.at[corner], corners.height[corner]
-                while value * corners.slope[corner] > price * (1 - _TIED):
-                    corner += 1
-                tied += corners.at[corner] - held[place]
-            elif value > 0:
-                has_kinks = True
+            held[place] = rates[place] = 0.0
+            value = line[place, VALUE]
+            if value > 0:
                 shape = shapes[shape_of_job[order[place]]]
-                held[place] = find_demand(shape, corners, price * (1 + margin) / value)
-                rates[place] = find_rate(shape, corners, held[place])
-                tied += find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
-            else:
-                held[place] = rates[place] = 0.0
+                log_relative = log_price - line[place, LOG_VALUE]
+                if shape.has_kinks:
+                    held[place], most, rates[place], _ = find_both_demands(
+                        shape, corners, price / value, log_relative, margin, _TIED
+                    )
+                    tied += most - held[place]
+                    # Of a formula that is linear up to one server, only that end is a kink.
+                    has_kinks = has_kinks or shape.low == 0 or most > held[place]
+                else:
+                    held[place], rates[place] = find_demand_of_formula(
+                        shape, price / value, log_relative
+                    )
             rest -= held[place]
         if not has_kinks or -rest <= _ROUNDING * held[last]:
             break
         margin *= 8  # rounding has hidden a tie
-    _settle(batch, line, order, start, last, rest, tied, held, rates)
+    _settle(batch, line, order, start, last, log_price, rest, tied, held, rates)
     if batch.is_rising and last > start and held[last] < held[last - 1]:
         # Tied by rounding: a job that ends earlier must not hold less.
         _sort_nearly_sorted(held, start, last)
@@ -112,18 +95,13 @@ def _sort_nearly_sorted(array: FloatArray, first: int, last: int) -> None:
 
 
 @compiled
-def _is_tied_at_one(value: float, price: float) -> bool:
-    """Whether a formula that is linear up to one server is tied for that server."""
-    return abs(value - price) <= _TIED * price
-
-
-@compiled
 def _settle(
     batch: Batch,
     line: FloatArray,
     order: IntArray,
     start: int,
     last: int,
+    log_price: float,
     rest: float,
     tied: float,
     held: FloatArray,
@@ -139,10 +117,13 @@ def _settle(
     if tied > 0 and rest > 0:
         for place in range(last, start - 1, -1):
             value = line[place, VALUE]
-            if value > 0 and (line[place, KIND] >= CORNERS or _is_tied_at_one(value, price)):
+            if value > 0:
+                log_relative = log_price - line[place, LOG_VALUE]
                 shape = shapes[shape_of_job[order[place]]]
-                room = find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
-                extra = min(max(room, 0.0), rest)
+                _, most, _, _ = find_both_demands(
+                    shape, corners, price / value, log_relative, 0.0, _TIED
+                )
+                extra = min(max(most - held[place], 0.0), rest)
                 if extra > 0:
                     held[place] += extra
                     rates[place] = find_rate(shape, corners, held[place])
@@ -150,10 +131,10 @@ def _settle(
                 if rest <= 0:
                     break
     if rest > 0 or -rest <= _ROUNDING * held[last]:
-        before = held[last]
-        held[last] = min(max(before + rest, 0.0), line[last, HIGH])
+        before, shape = held[last], shapes[shape_of_job[order[last]]]
+        held[last] = min(max(before + rest, 0.0), shape.usable)
         rest -= held[last] - before
-        rates[last] = find_rate(shapes[shape_of_job[order[last]]], corners, held[last])
+        rates[last] = find_rate(shape, corners, held[last])
     if rest < 0:
         # All give back the same part. Taken from one job, a few servers may be all that it has.
         part = 1 + rest / (batch.servers - rest)
@@ -221,7 +202,7 @@ def run_phases(
 
 @compiled
 def run_phases_together(
-    line: FloatArray, sizes: FloatArray, ended: IntArray, ends: FloatArray
+    batch: Batch, line: FloatArray, sizes: FloatArray, ended: IntArray, ends: FloatArray
 ) -> None:
     """Do the same for jobs that share one Amdahl's law, have rising values, and end in order.
 
@@ -229,9 +210,8 @@ def run_phases_together(
     number of jobs. So what a job has done before its own phase follows from sums over the phases in
     which it held servers.
     """
-    jobs = sizes.size
-    f, serial = line[0, FIRST], line[0, SECOND]
-    high, high_rate = line[0, HIGH], line[0, HIGH_RATE]
+    jobs, shape = sizes.size, batch.shapes.records[0]
+    f, serial, high, high_rate = shape.parameter, 1 - shape.parameter, shape.high, shape.high_rate
     at_high = (serial * high + f) ** 2 / f  # the price at which a job with this value demands all
     # From the start of the schedule to the start of the phase with k jobs, at k.
     times, root_times = np.zeros(jobs + 1), np.zeros(jobs + 1)
@@ -250,8 +230,7 @@ def run_phases_together(
         done = (time - sqrt(f / value) * root_time) / serial
         done += high_rate * (times[after] - times[capped])
         price = prices[last]
-        servers, profit, _ = respond(line, last, price, log(price) if price > 0 else -inf)
-        rate = (profit + price * servers) / value
+        _, rate = find_demand_of_formula(shape, price / value, -inf)
         length = max(size - done, 0.0) / rate
         times[last] = times[after] + length
         root_times[last] = root_times[after] + length * sqrt(price)

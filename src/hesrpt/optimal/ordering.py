@@ -25,7 +25,7 @@ from hesrpt.optimal.execution import execute
 from hesrpt.optimal.ordering_kernel import exchange_neighbours, find_ends, move_jobs
 from hesrpt.optimal.price_search import PricedJobs, merge_phases
 from hesrpt.optimal.recursion import JobValues, compute_job_values
-from hesrpt.optimal.recursion_kernel import Precision, place_jobs, value_places
+from hesrpt.optimal.recursion_kernel import Precision, value_places
 from hesrpt.optimal.response_kernel import (
     COLUMNS,
     COVERED,
@@ -153,7 +153,6 @@ class _Search:
         """
         batch, line, jobs, response_sums = self.batch, self.line, len(order), self.sums[0]
         response_sums.counts[COVERED] = -1
-        place_jobs(batch, line, order, 0, jobs)
         self.steps += value_places(batch, line, order, 0, jobs, _PRECISION, response_sums)
         return float(line[:, VALUE] @ batch.sizes[order])
 

@@ -14,11 +14,10 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.execution_kernel import allocate
-from hesrpt.optimal.recursion_kernel import FEW_PLACES, Precision, place_jobs, value_places
+from hesrpt.optimal.recursion_kernel import FEW_PLACES, Precision, value_places
 from hesrpt.optimal.response_kernel import (
     COLUMNS,
     COVERED,
-    HIGH_RATE,
     HIGHEST,
     LISTED,
     LOWEST,
@@ -86,7 +85,6 @@ def move_jobs(
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
-                place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
                 for end in (min(last + 1 + _FIRST_LOOK, stop), stop):
                     steps += value_places(batch, line, order, first, end, precision, response_sums)
@@ -187,7 +185,8 @@ def find_ends(
                 if remaining[place] > 0 and rates[place] > 0:
                     longest = max(longest, remaining[place] / rates[place])
         if until_end == inf:
-            until_end = longest + remaining[last] / line[last, HIGH_RATE]
+            shape = batch.shapes.records[batch.shapes.of_job[order[last]]]
+            until_end = longest + remaining[last] / shape.high_rate
         for place in range(start, last):
             if remaining[place] <= 0:
                 continue

@@ -60,6 +60,8 @@ class Minima(NamedTuple):
     is_corner: IntArray  # whether the job ends at the start of the interval
 
 
+# The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
+_SIDE = 1e-12
 # Sums of work may have relative errors up to this.
 _ROUNDING = 1e-11
 
@@ -75,7 +77,7 @@ def _work_at(
     for interval in range(first, end):
         price = prices[interval] / value
         _, servers, _, rate = find_both_demands(
-            shape, corners, price, log_prices[interval] - log_value
+            shape, corners, price, log_prices[interval] - log_value, _SIDE, _SIDE
         )
         duration = times[interval + 1] - times[interval]
         work += rate * duration
@@ -218,7 +220,7 @@ def find_minima(
                     relative = prices[earlier] / value
                     log_relative = log_prices[earlier] - log_value
                     _, most, low_rate, high_rate = find_both_demands(
-                        shape, corners, relative, log_relative
+                        shape, corners, relative, log_relative, _SIDE, _SIDE
                     )
                     low += low_rate * duration
                     high += high_rate * duration
@@ -303,7 +305,12 @@ def add_usage(
                 log_value = log(value)
                 for interval in range(first, last):
                     _, _, low_rate, high_rate = find_both_demands(
-                        shape, corners, prices[interval] / value, log_prices[interval] - log_value
+                        shape,
+                        corners,
+                        prices[interval] / value,
+                        log_prices[interval] - log_value,
+                        _SIDE,
+                        _SIDE,
                     )
                     low_work += low_rate * (times[interval + 1] - times[interval])
                     high_work += high_rate * (times[interval + 1] - times[interval])
@@ -312,7 +319,12 @@ def add_usage(
                     part = max(size - low_work, 0.0) / (high_work - low_work)
                 for interval in range(first, last):
                     fewest, most, _, _ = find_both_demands(
-                        shape, corners, prices[interval] / value, log_prices[interval] - log_value
+                        shape,
+                        corners,
+                        prices[interval] / value,
+                        log_prices[interval] - log_value,
+                        _SIDE,
+                        _SIDE,
                     )
                     n = part * most + (1 - part) * fewest
                     usage[row, interval] += chance * n * (times[interval + 1] - times[interval])

@@ -7,7 +7,7 @@ that a speedup computes only suggest where to look.
 
 from __future__ import annotations
 
-from math import inf, isnan, log
+from math import inf, isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from hesrpt.speedups.shape_kernel import (
     Corners,
     Shape,
     Shapes,
-    find_both_demands,
     find_cheapest,
     find_demand,
     find_rate,
@@ -42,7 +41,6 @@ class Intervals(NamedTuple):
 
     times: FloatArray
     prices: FloatArray
-    log_prices: FloatArray
 
 
 @compiled
@@ -60,7 +58,7 @@ def prove_costs(
     corners, most = shapes.corners, path.prices.size + 2
     points = np.empty((4, _POINTS))
     # The intervals of one job, counted from its arrival.
-    own = Intervals(np.empty(most + 1), np.empty(most), np.empty(most))
+    own = Intervals(np.empty(most + 1), np.empty(most))
     bounds, at_ends = np.empty(most + 1), np.empty(most + 1)
     for job in range(sizes.size):
         shape = shapes.records[shapes.of_job[job]]
@@ -94,18 +92,17 @@ def prove_costs(
 @compiled
 def _cut_intervals(path: Intervals, arrival: float, longest: float, own: Intervals) -> int:
     """Set the intervals from an arrival until waiting alone costs enough; return their number."""
-    times, prices, log_prices = path
-    ends, price_of, log_price_of = own
+    times, prices = path
+    ends, price_of = own
     first = int(np.searchsorted(times, arrival, side="right")) - 1
     last = int(np.searchsorted(times, arrival + longest, side="right")) + 1
     count = 0
     ends[0] = 0.0
     if first < 0:
-        ends[1], price_of[0], log_price_of[0] = times[0] - arrival, 0.0, -inf
+        ends[1], price_of[0] = times[0] - arrival, 0.0
         count = 1
     for interval in range(max(first, 0), min(last, prices.size)):
-        price_of[count], log_price_of[count] = prices[interval], log_prices[interval]
-        ends[count + 1] = times[interval + 1] - arrival
+        price_of[count], ends[count + 1] = prices[interval], times[interval + 1] - arrival
         count += 1
     return count
 
@@ -115,15 +112,14 @@ def _do_work(
     shape: Shape, corners: Corners, own: Intervals, count: int, value: float
 ) -> tuple[float, float]:
     """Return about how much work is done, and how much profit made, in the first intervals."""
-    ends, price_of, log_price_of = own
     work = profit = 0.0
-    log_value = log(value)
     for interval in range(count):
-        price = price_of[interval] / value
-        servers, _, rate, _ = find_both_demands(
-            shape, corners, price, log_price_of[interval] - log_value
+        price, duration = (
+            own.prices[interval] / value,
+            own.times[interval + 1] - own.times[interval],
         )
-        duration = ends[interval + 1] - ends[interval]
+        servers = find_demand(shape, corners, price)
+        rate = find_rate(shape, corners, servers)
         work += rate * duration
         profit += (rate - price * servers) * duration
     return work, value * profit

@@ -93,7 +93,7 @@ def compute_job_values(
 
     The first ``known`` values do not depend on the other jobs and are copied from ``previous``.
     """
-    from hesrpt.optimal.recursion_kernel import EXACT, copy_values, place_jobs, value_places
+    from hesrpt.optimal.recursion_kernel import EXACT, copy_values, value_places
     from hesrpt.optimal.response_kernel import COLUMNS, Batch, create_response_sums
 
     jobs = len(weights)
@@ -118,7 +118,6 @@ def compute_job_values(
     copy_values(batch, found.line, found.places, values, prices)
     has_prefix = can_be_summed(batch)
     response_sums = create_response_sums(jobs, has_prefix=has_prefix)
-    place_jobs(batch, found.line, found.places, len(values), jobs)
     value_places(batch, found.line, found.places, len(values), jobs, EXACT, response_sums)
     return found
 

@@ -20,14 +20,8 @@ from typing import NamedTuple
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.response_kernel import (
-    CORNERS,
     COVERED,
-    FORMULA_POWER,
-    HIGH,
-    HIGH_RATE,
-    KIND,
     LISTED,
-    LOW,
     PREFIXED,
     PRICE,
     VALUE,
@@ -38,13 +32,13 @@ from hesrpt.optimal.response_kernel import (
     add_to_prefix,
     covers,
     find_first_above,
-    place_job,
     respond_all,
-    respond_by_prefix,
+    respond_by_sums,
     respond_together,
     set_value,
+    sum_by_prefix,
 )
-from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
+from hesrpt.speedups.shape_kernel import POWER, TABLE, find_cheapest, find_slope_before
 
 # A job with a weight below this fraction of the total weight up to it waits for another job to end.
 # Both its earnings and the cost of its waiting are below rounding errors.
@@ -103,15 +97,14 @@ def value_place(
     before = line[place - 1, WEIGHT] if place > 0 else 0.0
     cost = row[WEIGHT] = before + batch.weights[job]
     if place == 0:
-        value = cost / row[HIGH_RATE]
-        marginal = find_slope_before(shape, batch.shapes.corners, batch.servers)
-        row[PRICE] = 0.0 if row[HIGH] < batch.servers else value * marginal
-        set_value(batch, line, place, job, value)
+        value = cost / shape.high_rate
+        row[PRICE] = value * find_slope_before(shape, batch.shapes.corners, batch.servers)
+        set_value(line, place, value)
         return 1
     if is_negligible(batch, line, order, place):
         # This value is always feasible: even all servers would earn no more than the weight.
         row[PRICE] = line[place - 1, PRICE]
-        set_value(batch, line, place, job, batch.weights[job] / row[HIGH_RATE])
+        set_value(line, place, batch.weights[job] / shape.high_rate)
         return 1
     low, high = 0.0, cost / batch.servers
     low_value = high_value = low_slope = high_slope = 0.0  # tangents, where slopes are not 0
@@ -130,10 +123,17 @@ def value_place(
             log_price = log(price)
         is_summed = response_sums.listed.size > 0 and place >= FEW_PLACES
         if has_prefix and price > 0:
-            demand, profit, growth = respond_by_prefix(line, response_sums.prefix, place, price)
+            sums, prefix = response_sums.sums, response_sums.prefix
+            sum_by_prefix(shape, line, place, price, sums, prefix)
+            demand, profit, growth = respond_by_sums(sums, price, log_price)
             is_smooth = True
             steps += 1
-        elif not is_summed or (offers > 1 and not covers(response_sums, place, price)):
+        elif is_summed and (offers == 1 or covers(response_sums, place, price)):
+            demand, profit, growth, is_smooth = respond_together(
+                batch, line, order, place, price, log_price, response_sums
+            )
+            steps += _SUMMED_STEPS + response_sums.counts[LISTED]
+        else:
             start = 0
             if batch.max_slope < inf:
                 start = find_first_above(line, place, price / batch.max_slope)
@@ -141,11 +141,6 @@ def value_place(
                 batch, line, order, response_sums.listed[:0], start, place, price, log_price
             )
             steps += place + 1
-        else:
-            demand, profit, growth, is_smooth = respond_together(
-                batch, line, order, place, price, log_price, response_sums
-            )
-            steps += _SUMMED_STEPS + response_sums.counts[LISTED]
         spare = cost - price * batch.servers - profit
         step, noise = 0.0, 0.0
         if spare <= 0:
@@ -157,10 +152,10 @@ def value_place(
                 best, best_price = value, price
             excess = demand + servers - batch.servers
             is_low = excess > 0
-            is_smooth = is_smooth and row[KIND] < CORNERS and row[LOW] == 0
-            if servers < row[HIGH] and servers > row[LOW] and row[KIND] < CORNERS:
+            is_smooth = is_smooth and not shape.has_kinks
+            if shape.low < servers < shape.high and shape.family != TABLE:
                 own = servers * (1 + price * (batch.servers - demand) / spare)
-                growth += own if row[KIND] == FORMULA_POWER else 0.5 * own
+                growth += own if shape.family == POWER else 0.5 * own
             change = min(max(excess / growth, -3.0), 3.0) if growth > 0 else 3.0
             if growth > 0 and offers < 12:
                 step = price * exp(change)
@@ -216,7 +211,7 @@ def value_place(
     row[PRICE] = best_price
     if batch.is_rising:
         best = max(best, line[place - 1, VALUE])  # rounding must not undo that values rise
-    set_value(batch, line, place, job, best)
+    set_value(line, place, best)
     return steps
 
 
@@ -236,13 +231,6 @@ def _guess_price(line: FloatArray, place: int) -> float:
 def is_negligible(batch: Batch, line: FloatArray, order: IntArray, place: int) -> bool:
     """Whether the weight of a place is negligible beside those before it."""
     return bool(batch.weights[order[place]] < _NEGLIGIBLE * line[place, WEIGHT])
-
-
-@compiled
-def place_jobs(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> None:
-    """Fill the rows of some places with what does not depend on other jobs; keep their prices."""
-    for place in range(first, end):
-        place_job(batch, line, place, order[place])
 
 
 @compiled
@@ -283,7 +271,6 @@ def copy_values(
     """Fill the first rows of a line with values and prices that are known."""
     total = 0.0
     for place in range(values.size):
-        place_job(batch, line, place, order[place])
         total += batch.weights[order[place]]
         line[place, WEIGHT], line[place, PRICE] = total, prices[place]
-        set_value(batch, line, place, order[place], values[place])
+        set_value(line, place, values[place])

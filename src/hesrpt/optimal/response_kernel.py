@@ -17,8 +17,8 @@ of the price, relative to the middle of the range.
 Demands follow from profits: n = −dπ / dλ.
 
 Jobs that share one Amdahl's law, with values that rise along the list, need no ranges: prefix sums
-give the response of many at any price, as fast as that of one. For 100,000 such jobs the recursion
-is 5 to 60 times as fast as with ranges.
+of their values give the same sums for any price, as fast as the response of one job. For 100,000
+such jobs the recursion is 5 to 60 times as fast as with ranges.
 """
 
 from __future__ import annotations
@@ -29,15 +29,22 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.compiled import compiled, inlined
-from hesrpt.speedups.shape_kernel import AMDAHL, POWER, TABLE, Shapes, find_demand, find_rate
+from hesrpt.compiled import compiled
+from hesrpt.speedups.shape_kernel import (
+    AMDAHL,
+    POWER,
+    TABLE,
+    Shape,
+    Shapes,
+    find_both_demands,
+    find_corner,
+    find_demand_of_formula,
+)
 
 #: The columns of a line, which has a row for each place in an order: the value and the price of the
-#: recursion, the total weight up to this place, and what is needed to evaluate the speedup.
-VALUE, PRICE, WEIGHT, KIND, OFFSET, FIRST, SECOND, HIGH, HIGH_RATE, LOW = range(10)
-COLUMNS = 10
-#: Kinds of speedups: two formulas and tables, which are evaluated in place, and all others.
-FORMULA_POWER, FORMULA_AMDAHL, CORNERS, OTHER = 0.0, 1.0, 2.0, 3.0
+#: recursion, the logarithm of the value, and the total weight up to this place.
+VALUE, PRICE, LOG_VALUE, WEIGHT = range(4)
+COLUMNS = 4
 
 
 class Batch(NamedTuple):
@@ -104,58 +111,10 @@ _MANY_CORNERS = 50
 
 
 @compiled
-def place_job(batch: Batch, line: FloatArray, place: int, job: int) -> None:
-    """Fill a row of the line with what does not depend on other jobs."""
-    shape = batch.shapes.records[batch.shapes.of_job[job]]
-    row = line[place]
-    row[HIGH], row[HIGH_RATE], row[LOW] = shape.usable, shape.high_rate, shape.low
-    parameter = shape.parameter
-    row[KIND], row[OFFSET], row[FIRST], row[SECOND] = OTHER, 0.0, 0.0, 0.0
-    if shape.is_whole == 0 and shape.family == POWER and parameter < 1:
-        row[KIND] = FORMULA_POWER
-        row[FIRST], row[SECOND] = 1 / (1 - parameter), 1 / parameter - 1
-    elif shape.is_whole == 0 and shape.family == AMDAHL and parameter < 1:
-        row[KIND] = FORMULA_AMDAHL
-        row[FIRST], row[SECOND] = parameter, 1 - parameter
-    elif shape.family == TABLE:
-        row[KIND] = CORNERS
-        row[FIRST], row[SECOND] = shape.first_corner, shape.last_corner
-
-
-@compiled
-def set_value(batch: Batch, line: FloatArray, place: int, job: int, value: float) -> None:
-    """Set the value of a place, and what responses to prices need of it."""
-    row = line[place]
-    row[VALUE] = value
-    if row[KIND] == FORMULA_POWER:
-        log_parameter = batch.shapes.records[batch.shapes.of_job[job]].log_parameter
-        row[OFFSET] = (log_parameter + log(value)) * row[FIRST] if value > 0 else -inf
-    elif row[KIND] == FORMULA_AMDAHL:
-        row[OFFSET] = row[FIRST] * value
-
-
-@inlined
-def respond(
-    line: FloatArray, place: int, price: float, log_price: float
-) -> tuple[float, float, float]:
-    """Return the servers that a place with a formula demands, its profit, and −dn / d log λ."""
-    value, offset = line[place, VALUE], line[place, OFFSET]
-    first, second = line[place, FIRST], line[place, SECOND]
-    low, high = line[place, LOW], line[place, HIGH]
-    if low > 0 and price >= value:
-        return 0.0, 0.0, 0.0
-    if line[place, KIND] == FORMULA_POWER:
-        servers = exp(offset - first * log_price)
-        if low < servers < high:
-            return servers, price * servers * second, servers * first
-    else:
-        root = sqrt(offset / price) if price > 0 else inf
-        servers = (root - first) / second
-        if low < servers < high:
-            return servers, servers * (value / root - price), 0.5 * root / second
-    if servers >= high:
-        return high, value * line[place, HIGH_RATE] - price * high, 0.0
-    return low, (value - price) * low, 0.0
+def set_value(line: FloatArray, place: int, value: float) -> None:
+    """Set the value of a place, and its logarithm."""
+    line[place, VALUE] = value
+    line[place, LOG_VALUE] = log(value) if value > 0 else -inf
 
 
 @compiled
@@ -168,20 +127,6 @@ def find_first_above(line: FloatArray, places: int, value: float) -> int:
             end = middle
         else:
             first = middle + 1
-    return first
-
-
-@compiled
-def find_corner(line: FloatArray, place: int, slope: FloatArray, price: float) -> int:
-    """Return the corner of its table at which a place is at a price: the fewest servers."""
-    value = line[place, VALUE]
-    first, last = int(line[place, FIRST]), int(line[place, SECOND])
-    while first < last:
-        middle = (first + last) // 2
-        if value * slope[middle] > price:
-            first = middle + 1
-        else:
-            last = middle
     return first
 
 
@@ -202,36 +147,36 @@ def respond_all(
     numbers. The predicate says whether the demand never jumps.
     """
     shapes, corners, shape_of_job = batch.shapes
-    at, height, slope = corners.at, corners.height, corners.slope
+    at, height, slope = corners
     demand = profit = growth = 0.0
     is_smooth = True
     for number in range(first, end):
-        other = listed[number] if listed.size > 0 else number
-        value = line[other, VALUE]
-        is_smooth = is_smooth and line[other, KIND] < CORNERS and line[other, LOW] == 0
-        if line[other, KIND] == CORNERS:
-            corner = find_corner(line, other, slope, price)
-            demand += at[corner]
-            profit += value * height[corner] - price * at[corner]
-            lowest, highest = int(line[other, FIRST]), int(line[other, SECOND])
-            if highest - lowest > _MANY_CORNERS and lowest < corner < highest:
-                # The table of a smooth function: the demand hardly jumps.
-                change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
-                growth += 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
-            continue
-        if line[other, KIND] == OTHER:
-            if value > 0:
-                shape = shapes[shape_of_job[order[other]]]
-                servers = find_demand(shape, corners, price / value)
-                demand += servers
-                profit += value * find_rate(shape, corners, servers) - price * servers
-                if shape.family == POWER and shape.parameter < 1 and servers < shape.high:
-                    growth += servers / (1 - shape.parameter)
-            continue
-        servers, gain, sensitivity = respond(line, other, price, log_price)
-        demand += servers
-        profit += gain
-        growth += sensitivity
+        place = listed[number] if listed.size > 0 else number
+        value, shape = line[place, VALUE], shapes[shape_of_job[order[place]]]
+        is_smooth = is_smooth and not shape.has_kinks
+        if value > 0:
+            log_relative = log_price - line[place, LOG_VALUE]
+            if not shape.has_kinks:
+                servers, rate = find_demand_of_formula(shape, price / value, log_relative)
+            elif shape.family == TABLE:
+                corner = find_corner(shape, slope, price / value)
+                servers, rate = at[corner], height[corner]
+                first_corner, last_corner = shape.first_corner, shape.last_corner
+                is_many = last_corner - first_corner > _MANY_CORNERS
+                if is_many and first_corner < corner < last_corner:
+                    # The table of a smooth function: the demand hardly jumps.
+                    change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
+                    growth += 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
+            else:
+                servers, _, rate, _ = find_both_demands(
+                    shape, corners, price / value, log_relative, 0.0, 0.0
+                )
+            demand += servers
+            profit += value * rate - price * servers
+            if shape.low < servers < shape.high and shape.parameter < 1:  # not a table
+                is_power = shape.family == POWER
+                own = servers if is_power else 0.5 * (servers / shape.c + shape.parameter)
+                growth += own * shape.c
     return demand, profit, growth, is_smooth
 
 
@@ -241,9 +186,9 @@ def respond_all(
 _NARROWEST, _WIDEST, _WIDER, _BELOW = 30.0, 0.2, 1.5, 0.25
 # How often sums are asked for at each place, about.
 _USES = 4
-# The response of a power law is steep if its demand changes by more than this factor, or the
-# logarithm of it, over half of the range. Otherwise the series is exact up to 1e-12.
-_STEEP, _FACTOR = 0.8, 2.3
+# The response of a power law is steep if the logarithm of its demand changes by more than this over
+# half of the range. Otherwise the series is exact up to 1e-12.
+_STEEP = 0.8
 
 
 @compiled
@@ -258,31 +203,44 @@ def respond_together(
 ) -> tuple[float, float, float, bool]:
     """Return what :func:`~hesrpt.optimal.response_kernel.respond_all` does, for the first places.
 
-    If they are for other places, or for other prices, they are computed again.
+    If the sums are for other places, or for other prices, they are computed again.
     """
+    sums, counts = response_sums.sums, response_sums.counts
     if not covers(response_sums, places, price):
         sum_responses(batch, line, order, places, price, response_sums)
-    sums, counts = response_sums.sums, response_sums.counts
-    demand, earned = sums[STEADY_DEMAND], sums[STEADY_EARNED]
-    growth, profit = sums[GROWTH], earned - price * demand
+    demand, profit, growth = respond_by_sums(sums, price, log_price)
+    if counts[LISTED] > 0:
+        listed, gain, sensitivity, _ = respond_all(
+            batch, line, order, response_sums.listed, 0, counts[LISTED], price, log_price
+        )
+        demand += listed
+        profit += gain
+        growth += sensitivity if sums[KINKED] == 0 else 0.0
+    return demand, profit, growth, sums[KINKED] == 0
+
+
+@compiled
+def respond_by_sums(sums: FloatArray, price: float, log_price: float) -> tuple[float, float, float]:
+    """Return what sums give for a price: the demand, the profit, and −dn / d log λ."""
+    demand, growth = sums[STEADY_DEMAND], sums[GROWTH]
+    profit = sums[STEADY_EARNED] - price * demand
     if price > 0:
-        x, series, slope, bend = log_price - sums[LOG_MIDDLE], 0.0, 0.0, 0.0
-        for term in range(TAYLOR + TERMS - 1, TAYLOR - 1, -1):
-            bend = bend * x + 2 * slope
-            slope = slope * x + series
-            series = series * x + sums[term]
         root = sqrt(price)
         moved = root - sums[ROOT_MIDDLE]
         by_root = (sums[ROOTS] - sums[SERIAL] * moved) / root
-        profit += series + sums[SQUARES] - (2 * sums[ROOTS] - sums[SERIAL] * moved) * moved
-        demand += by_root - slope / price
-        growth += 0.5 * (by_root + sums[SERIAL]) + (bend - slope) / price
-    listed, gain, sensitivity, _ = respond_all(
-        batch, line, order, response_sums.listed, 0, counts[LISTED], price, log_price
-    )
-    if sums[KINKED] == 0:
-        growth += sensitivity
-    return demand + listed, profit + gain, growth, sums[KINKED] == 0
+        demand += by_root
+        profit += sums[SQUARES] - (2 * sums[ROOTS] - sums[SERIAL] * moved) * moved
+        growth += 0.5 * (by_root + sums[SERIAL])
+        if sums[TAYLOR] > 0:
+            x, series, slope, bend = log_price - sums[LOG_MIDDLE], 0.0, 0.0, 0.0
+            for term in range(TAYLOR + TERMS - 1, TAYLOR - 1, -1):
+                bend = bend * x + 2 * slope
+                slope = slope * x + series
+                series = series * x + sums[term]
+            demand -= slope / price
+            profit += series
+            growth += (bend - slope) / price
+    return demand, profit, growth
 
 
 @compiled
@@ -332,92 +290,74 @@ def add_response(
     batch: Batch, line: FloatArray, order: IntArray, place: int, response_sums: ResponseSums
 ) -> None:
     """Add the response of one more place to sums of the places before."""
-    sums, counts, row = response_sums.sums, response_sums.counts, line[place]
+    sums, counts, value = response_sums.sums, response_sums.counts, line[place, VALUE]
+    shapes, corners, shape_of_job = batch.shapes
+    shape = shapes[shape_of_job[order[place]]]
     counts[COVERED] = place + 1
-    lowest, highest = sums[LOWEST], sums[HIGHEST]
-    kind, value, low, high = row[KIND], row[VALUE], row[LOW], row[HIGH]
-    if kind >= CORNERS or low > 0:
+    lowest, middle, highest = sums[LOWEST], sums[MIDDLE], sums[HIGHEST]
+    if shape.has_kinks:
         sums[KINKED] += 1
-    if value <= 0 or (low > 0 and value <= lowest):
+    if value <= 0:
         return
-    if lowest > 0 and kind < CORNERS:
-        # Up to one server, a formula may be linear with slope 1.
-        is_beyond_one = low == 0 or value > highest
-        first, steepness = row[FIRST], 0.0
-        if kind == FORMULA_POWER:
-            steepness = first * sums[HALF_WIDTH]
-            middle = exp(row[OFFSET] - first * sums[LOG_MIDDLE])
-            most, fewest = middle * _FACTOR, middle / _FACTOR
+    if lowest > 0:
+        log_middle = sums[LOG_MIDDLE] - line[place, LOG_VALUE]
+        half = sums[HALF_WIDTH]
+        if shape.has_kinks:
+            most, _, _, _ = find_both_demands(
+                shape, corners, lowest / value, log_middle - half, 0.0, 0.0
+            )
+            fewest, _, rate, _ = find_both_demands(
+                shape, corners, highest / value, log_middle + half, 0.0, 0.0
+            )
         else:
-            middle = (sqrt(row[OFFSET]) / sums[ROOT_MIDDLE] - first) / row[SECOND]
-            most = (sqrt(row[OFFSET] / lowest) - first) / row[SECOND]
-            fewest = (sqrt(row[OFFSET] / highest) - first) / row[SECOND]
-        if steepness <= _STEEP and is_beyond_one:
-            if most <= low:
-                sums[STEADY_DEMAND] += low
-                sums[STEADY_EARNED] += value * low
-                return
-            if fewest >= high:
-                sums[STEADY_DEMAND] += high
-                sums[STEADY_EARNED] += value * row[HIGH_RATE]
-                return
-            if low < fewest and most < high:
-                if kind == FORMULA_AMDAHL:
-                    above = sqrt(value) - sqrt(first) * sums[ROOT_MIDDLE]
-                    sums[SQUARES] += above * above / row[SECOND]
-                    sums[ROOTS] += above * sqrt(first) / row[SECOND]
-                    sums[SERIAL] += first / row[SECOND]
-                    return
-                term = sums[MIDDLE] * middle * row[SECOND]
-                for number in range(TERMS):
-                    sums[TAYLOR + number] += term
-                    term *= (1 - first) / (number + 1)
-                return
-    elif lowest > 0:
-        if kind == CORNERS:
-            corners = batch.shapes.corners
-            corner = find_corner(line, place, corners.slope, highest)
-            servers, rate = corners.at[corner], corners.height[corner]
-            most = corners.at[find_corner(line, place, corners.slope, lowest)]
-        else:
-            shape = batch.shapes.records[batch.shapes.of_job[order[place]]]
-            servers = find_demand(shape, batch.shapes.corners, highest / value)
-            most = find_demand(shape, batch.shapes.corners, lowest / value)
-            rate = find_rate(shape, batch.shapes.corners, servers)
-        sums[GROWTH] += (most - servers) / (2 * sums[HALF_WIDTH])
-        if most == servers:
-            sums[STEADY_DEMAND] += servers
+            most, _ = find_demand_of_formula(shape, lowest / value, log_middle - half)
+            fewest, rate = find_demand_of_formula(shape, highest / value, log_middle + half)
+        if most == fewest:
+            sums[STEADY_DEMAND] += fewest
             sums[STEADY_EARNED] += value * rate
             return
+        is_formula = shape.family != TABLE and not shape.is_whole
+        if is_formula and shape.low < fewest and most < shape.high:
+            if shape.family == AMDAHL:
+                root = sqrt(shape.parameter)
+                above = sqrt(value) - root * sums[ROOT_MIDDLE]
+                sums[SQUARES] += above * above * shape.c
+                sums[ROOTS] += above * root * shape.c
+                sums[SERIAL] += shape.parameter * shape.c
+                return
+            if shape.c * half <= _STEEP:
+                servers = exp((shape.log_parameter - log_middle) * shape.c)
+                term = middle * servers * (1 / shape.parameter - 1)
+                for number in range(TERMS):
+                    sums[TAYLOR + number] += term
+                    term *= (1 - shape.c) / (number + 1)
+                return
+        if shape.has_kinks:
+            sums[GROWTH] += (most - fewest) / (2 * half)
     response_sums.listed[counts[LISTED]] = place
     counts[LISTED] += 1
 
 
 @compiled
-def respond_by_prefix(
-    line: FloatArray, sums: FloatArray, places: int, price: float
-) -> tuple[float, float, float]:
-    """Return what the first places demand together, their profit, and −dn / d log λ.
+def sum_by_prefix(
+    shape: Shape, line: FloatArray, places: int, price: float, sums: FloatArray, prefix: FloatArray
+) -> None:
+    """Sum the responses of the first places to one price, if they share one Amdahl's law.
 
-    A job with value v demands (√(f v/λ) − f) / (1 − f) servers at the price λ, and its profit is
-    (√v − √(λ f))² / (1 − f).
+    Their values rise. So those that demand no servers are at the head of the list, and those that
+    demand all that they can use are at its end.
     """
-    f, serial = line[0, FIRST], line[0, SECOND]
-    high, high_rate = line[0, HIGH], line[0, HIGH_RATE]
+    f, high = shape.parameter, shape.high
     # The slope is f / ((1 − f) n + f)².
     start = find_first_above(line, places, price * f)
-    capped, most = places, price / f * (serial * high + f) ** 2
+    capped, most = places, price / f * ((1 - f) * high + f) ** 2
     if line[places - 1, VALUE] > most:  # hardly ever: searching takes longer than all the rest
         capped = max(find_first_above(line, places, most), start)
-    roots = _sum_between(sums, ROOT_SUM, start, capped)
-    value = _sum_between(sums, VALUE_SUM, start, capped)
-    count = capped - start
-    demand = (roots * sqrt(f / price) - f * count) / serial
-    profit = (value - 2 * sqrt(price * f) * roots + price * f * count) / serial
-    count = places - capped
-    demand += high * count
-    profit += high_rate * _sum_between(sums, VALUE_SUM, capped, places) - price * high * count
-    return demand, profit, 0.5 * roots * sqrt(f / price) / serial
+    sums[STEADY_DEMAND] = high * (places - capped)
+    sums[STEADY_EARNED] = shape.high_rate * _sum_between(prefix, VALUE_SUM, capped, places)
+    sums[SQUARES] = _sum_between(prefix, VALUE_SUM, start, capped) * shape.c
+    sums[ROOTS] = _sum_between(prefix, ROOT_SUM, start, capped) * sqrt(f) * shape.c
+    sums[SERIAL] = f * shape.c * (capped - start)
 
 
 @compiled

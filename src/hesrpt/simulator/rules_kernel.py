@@ -19,7 +19,6 @@ from hesrpt.optimal.response_kernel import (
     WEIGHT,
     Batch,
     ResponseSums,
-    place_job,
 )
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
 from hesrpt.speedups.shape_kernel import Shapes, find_demand, find_knee, find_rate
@@ -570,7 +569,6 @@ def share_by_value(listed: IntArray, count: int, rule: Decisions, is_rising: boo
     for place in range(known, count):
         job = listed[count - 1 - place]
         values.listed[place] = job
-        place_job(batch, values.line, place, job)
         # Prices are nearly in proportion to the weight of the jobs present.
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
         guess = values.price_by_weight[job] * (before + facts.weight[job])

@@ -6,7 +6,7 @@ speedup and the corners of all tables come from :meth:`hesrpt.speedups.SpeedupVe
 
 from __future__ import annotations
 
-from math import exp, expm1, log1p, sqrt
+from math import exp, expm1, inf, log, log1p, sqrt
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +30,8 @@ class Shape(Protocol):
     is_whole: int  # 1 for a formula on whole servers
     parameter: float  # p of a power law, f of Amdahl's law
     log_parameter: float
+    c: float  # 1 / (1 − parameter)
+    has_kinks: int  # whether its demand jumps at some prices
     low: float  # 0, or 1 if servers are shared in time
     high: float
     high_rate: float
@@ -52,10 +54,6 @@ class Shapes(NamedTuple):
     records: Any  # an array with a :class:`Shape` for each distinct speedup
     corners: Corners
     of_job: IntArray  # the number of each job's speedup in that array
-
-
-# The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
-_SIDE = 1e-12
 
 
 @compiled
@@ -131,13 +129,18 @@ def _find_slope_of_formula(shape: Shape, servers: float) -> float:
 @compiled
 def find_gain(shape: Shape, corners: Corners, servers: float) -> float:
     """Return the gain of one more server, s(n + 1) − s(n), for whole numbers n."""
-    parameter = shape.parameter
     if shape.family == TABLE:
         piece = _find_piece(shape, corners, servers)
         if corners.at[piece] <= servers and servers + 1 <= corners.at[piece + 1]:
             return float(corners.slope[piece])  # more exact than the difference of two rates
         here = _evaluate_table(shape, corners, servers)
         return _evaluate_table(shape, corners, servers + 1) - here
+    return _find_gain_of_formula(shape, servers)
+
+
+@compiled
+def _find_gain_of_formula(shape: Shape, servers: float) -> float:
+    parameter = shape.parameter
     if servers + 1 > shape.high:
         if servers >= shape.high:
             return 0.0
@@ -152,48 +155,106 @@ def find_gain(shape: Shape, corners: Corners, servers: float) -> float:
 
 
 @compiled
-def find_demand(shape: Shape, corners: Corners, price: float) -> float:
-    """Return the fewest servers n that maximise s(n) − price·n."""
+def find_both_demands(
+    shape: Shape, corners: Corners, price: float, log_price: float, above: float, below: float
+) -> tuple[float, float, float, float]:
+    """Return the fewest and the most servers n that maximise s(n) − price·n, and their rates.
+
+    They are the same unless the demand jumps near the price: up to the part ``above`` over it for
+    the fewest, and up to the part ``below`` under it for the most. If both parts are 0, both are
+    the fewest.
+    """
     if shape.family == TABLE:
-        first, last = shape.first_corner, shape.last_corner
-        while first < last:
-            middle = (first + last) // 2
-            if corners.slope[middle] > price:
-                first = middle + 1
-            else:
-                last = middle
-        return float(corners.at[first])
-    servers = _find_demand_of_formula(shape, price)
+        at, height, slope = corners
+        first = last = find_corner(shape, slope, price * (1 - below))
+        least = price * (1 + above)
+        while first > shape.first_corner and slope[first - 1] <= least:
+            first -= 1
+        return at[first], at[last], height[first], height[last]
     if shape.is_whole:
-        # By concavity the last worthwhile server is the one below or above the continuous demand.
-        part = servers - float(np.floor(servers))
-        servers -= part
-        if shape.family == POWER and 4 <= servers < shape.high - 1:
-            # The gain of one more server is the slope half a server further, or slightly more.
-            if part >= 0.5:
-                return servers + 1
-            if 1e-3 < part < 0.5 - 1 / servers:
-                return servers
-        if find_gain(shape, corners, servers) > price:
+        fewest = most = _find_whole_demand(shape, price * (1 + above))
+        if below > 0:
+            most = _find_whole_demand(shape, price * (1 - below))
+        rate = _evaluate_formula(shape, min(fewest, shape.high))
+        if most == fewest:
+            return fewest, most, rate, rate
+        return fewest, most, rate, _evaluate_formula(shape, min(most, shape.high))
+    if not shape.has_kinks:
+        servers, rate = find_demand_of_formula(shape, price, log_price)
+        return servers, servers, rate, rate
+    # Up to one server, or up to all if there is no serial part, the slope is 1.
+    if price * (1 - below) >= 1:
+        return 0.0, 0.0, 0.0, 0.0
+    servers, rate = shape.high, shape.high_rate
+    if shape.parameter < 1:
+        servers, rate = find_demand_of_formula(shape, price, log_price)
+    if price * (1 + above) >= 1:
+        return 0.0, servers, 0.0, rate
+    return servers, servers, rate, rate
+
+
+@compiled
+def find_corner(shape: Shape, slope: FloatArray, price: float) -> int:
+    """Return the corner of a table at which the demand is: the pieces before it are worth it."""
+    first, last = shape.first_corner, shape.last_corner
+    while first < last:
+        middle = (first + last) // 2
+        if slope[middle] > price:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@compiled
+def find_demand_of_formula(shape: Shape, price: float, log_price: float) -> tuple[float, float]:
+    """Return the demand of a formula without kinks, or beyond its first server, and its rate.
+
+    In loops over many jobs, this and :func:`find_corner` take half as long as
+    :func:`find_both_demands`: numba counts references to all arrays that are passed.
+    """
+    parameter = shape.parameter
+    if shape.family == POWER:
+        servers = exp((shape.log_parameter - log_price) * shape.c)
+        rate = price * servers / parameter
+    else:
+        root = sqrt(price / parameter)
+        rate = (1 - parameter * root) * shape.c
+        servers = rate / root if root > 0 else inf
+    if servers >= shape.high:
+        return shape.high, shape.high_rate
+    if servers <= shape.low:
+        return shape.low, shape.low
+    return servers, rate
+
+
+@compiled
+def _find_whole_demand(shape: Shape, price: float) -> float:
+    """Return the fewest whole servers that maximise what a formula earns."""
+    log_price = log(price) if price > 0 else -inf
+    servers = shape.high if price < 1 else 0.0
+    if shape.parameter < 1:
+        servers, _ = find_demand_of_formula(shape, price, log_price)
+    # By concavity the last worthwhile server is the one below or above the continuous demand.
+    part = servers - float(np.floor(servers))
+    servers -= part
+    # The gain of one more server is the slope half a server further, or slightly more.
+    is_plain = shape.family == POWER and 4 <= servers < shape.high - 1
+    if is_plain and part >= 0.5:
+        servers += 1
+    elif not (is_plain and 1e-3 < part < 0.5 - 1 / servers):
+        if _find_gain_of_formula(shape, servers) > price:
             servers += 1
-        elif servers > 0 and find_gain(shape, corners, servers - 1) <= price:
+        elif servers > 0 and _find_gain_of_formula(shape, servers - 1) <= price:
             servers -= 1  # the continuous demand was rounded up
     return servers
 
 
 @compiled
-def _find_demand_of_formula(shape: Shape, price: float) -> float:
-    parameter, servers = shape.parameter, shape.high
-    if shape.low > 0 and price >= 1:
-        return 0.0
-    if price > 0:
-        if shape.family == POWER:
-            servers = (parameter / price) ** (1 / (1 - parameter))
-        elif parameter < 1:
-            servers = (sqrt(parameter / price) - parameter) / (1 - parameter)
-        elif price >= 1:
-            servers = 0.0  # without a serial part, s(n) = n
-    return min(max(servers, shape.low), shape.high)
+def find_demand(shape: Shape, corners: Corners, price: float) -> float:
+    """Return the fewest servers n that maximise s(n) − price·n."""
+    log_price = log(price) if shape.family == POWER and price > 0 else -inf
+    return find_both_demands(shape, corners, price, log_price, 0.0, 0.0)[0]
 
 
 @compiled
@@ -215,68 +276,6 @@ def find_knee(shape: Shape, corners: Corners, saving: float, servers: float) -> 
         else:
             high = middle
     return low
-
-
-@compiled
-def find_both_demands(
-    shape: Shape, corners: Corners, price: float, log_price: float
-) -> tuple[float, float, float, float]:
-    """Return the fewest and the most servers n that maximise s(n) − price·n, and their rates.
-
-    They are the same, unless the price is within rounding of one at which the demand jumps.
-    """
-    low, high, high_rate = shape.low, shape.high, shape.high_rate
-    if shape.family == TABLE:
-        first = shape.first_corner
-        last = shape.last_corner
-        lowest = first
-        # The pieces before this corner are worth their price.
-        at, height, slope = corners
-        least = price * (1 - _SIDE)
-        while first < last:
-            middle = (first + last) // 2
-            if slope[middle] > least:
-                first = middle + 1
-            else:
-                last = middle
-        least = price * (1 + _SIDE)
-        while first > lowest and slope[first - 1] <= least:
-            first -= 1
-        return at[first], at[last], height[first], height[last]
-    parameter = shape.parameter
-    if shape.is_whole:
-        fewest = most = find_demand(shape, corners, price)
-        if find_gain(shape, corners, most) > price * (1 - _SIDE):
-            most += 1
-        if fewest > 0 and find_gain(shape, corners, fewest - 1) <= price * (1 + _SIDE):
-            fewest -= 1
-        fewest_rate = find_rate(shape, corners, fewest)
-        return fewest, most, fewest_rate, find_rate(shape, corners, most)
-    servers = high
-    if shape.family == POWER:
-        if price > 0.0:
-            servers = exp((shape.log_parameter - log_price) / (1 - parameter))
-        if low < servers < high:
-            rate = price * servers / parameter
-            if low > 0.0 and price > 1 - _SIDE:
-                rate = servers**parameter
-        elif servers >= high:
-            servers, rate = high, high_rate
-        else:
-            servers = rate = low
-    else:
-        serial = 1 - parameter
-        if price > 0.0 and serial > 0.0:
-            servers = min(max((sqrt(parameter / price) - parameter) / serial, low), high)
-        elif price >= 1.0:
-            servers = 0.0  # without a serial part, s(n) = n
-        rate = servers / (serial * servers + parameter) if servers > 0.0 else 0.0
-    if low > 0.0 and price > 1 - _SIDE:
-        # Up to one server, the slope is 1.
-        if price >= 1 + _SIDE:
-            return 0.0, 0.0, 0.0, 0.0
-        return 0.0, servers, 0.0, rate
-    return servers, servers, rate, rate
 
 
 @compiled

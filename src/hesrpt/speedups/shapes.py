@@ -59,6 +59,9 @@ def join_shapes(
     records["family"], records["is_whole"] = family, is_whole
     records["parameter"], records["log_parameter"] = parameter, np.log(parameter)
     records["low"], records["high"] = low, high
+    with np.errstate(divide="ignore"):
+        records["c"] = 1 / (1 - records["parameter"])
+    records["has_kinks"] = (records["low"] > 0) | records["is_whole"] | (records["c"] == np.inf)
     records["usable"] = np.where(records["is_whole"], np.ceil(high), high)
     for each, formula in _FORMULAS.items():
         members = records["family"] == each
