@@ -149,14 +149,13 @@ def test_alternating_takes_longer_only_under_concave_speedups(
     def total(sizes: FloatArray) -> float:
         return float(np.sum(np.arange(1, len(sizes) + 1) * -np.sort(-sizes)))
 
-    for case, rng in generate_cases(3, 50, 6):
+    for case in generate_cases(3, 50, 6):
         speedup = SimpleNamespace(rate=lambda servers: servers**power)
-        shares = rng.dirichlet(np.full(case.jobs, 3.0))
+        shares = case.rng.dirichlet(np.full(case.jobs, 3.0))
         result = theorems.takes_longer_to_alternate(
             case,
             speedup,  # type: ignore[arg-type]
             shares,
             total,
-            rng,
         )
         assert result == takes_longer

@@ -5,8 +5,9 @@ The claims about the comparison are judged here too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,23 +16,12 @@ from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims import (
     Claim,
     claim_of,
-    judge_about,
-    judge_at_least,
-    judge_close,
-    judge_excess,
-    judge_magnitude,
+    judge,
     judge_which,
     list_checks,
     summarise_exceptions,
 )
-from hesrpt.paper.exhibits import (
-    COMPARED_POLICIES,
-    NOT_RANDOM,
-    SHAPE,
-    Exhibit,
-    Row,
-    Settings,
-)
+from hesrpt.paper.exhibits import COMPARED_POLICIES, NOT_RANDOM, SHAPE, Exhibit, Row, Settings
 from hesrpt.plotting import draw_schedule, paper_figures
 from hesrpt.plotting.style import format_ratio
 from hesrpt.policies import Knee
@@ -51,17 +41,13 @@ def exhibit_three_jobs() -> Exhibit:
     workload = Workload(THREE_JOBS, PowerLaw(THREE_P), names=names)
     planned = plan(workload, THREE_SERVERS)
     times = np.linspace(0, planned.makespan, 121)
-    rows: list[Row] = []
-    for time, remaining in zip(
-        times.tolist(), planned.timeline.remaining(workload, times), strict=True
-    ):
-        shares = planned.servers_at(time) / THREE_SERVERS
-        rows += [
-            {"time": time, "job": name, "size": size, "remaining": work, "share": share}
-            for name, size, work, share in zip(
-                names, THREE_JOBS, remaining.tolist(), shares.tolist(), strict=True
-            )
-        ]
+    rows: list[Row] = [
+        {"time": time, "job": name, "size": size, "remaining": work, "share": held / THREE_SERVERS}
+        for time, remaining in zip(times, planned.timeline.remaining(workload, times), strict=True)
+        for name, size, work, held in zip(
+            names, THREE_JOBS, remaining, planned.servers_at(time), strict=True
+        )
+    ]
     longest, middle, shortest = planned.servers_at(0.0) / THREE_SERVERS
     return Exhibit(
         name="fig3_three_jobs",
@@ -77,21 +63,28 @@ def exhibit_three_jobs() -> Exhibit:
     )
 
 
+class System(NamedTuple):
+    """The servers of a comparison, and the seeds of its sets of jobs."""
+
+    servers: int
+    whole: bool
+    seeds: range
+
+
 @dataclass(frozen=True)
 class FlowTimeTable:
     """Mean flow times by p, policy and set of jobs."""
 
-    times: Mapping[float, Mapping[str, FloatArray]]  # of each set, by p and policy
+    system: System
+    times: Mapping[float, Mapping[str, FloatArray]]  # of each set, by p and policy, heSRPT first
     alphas: Mapping[float, FloatArray]  # KNEE's best α for each set, by p
 
     def select_first(self, sets: int) -> FlowTimeTable:
         """Return the table of the first ``sets`` sets."""
         return FlowTimeTable(
-            times={
-                p: {policy: values[:sets] for policy, values in by_policy.items()}
-                for p, by_policy in self.times.items()
-            },
-            alphas={p: alphas[:sets] for p, alphas in self.alphas.items()},
+            self.system._replace(seeds=self.system.seeds[:sets]),
+            {p: {one: times[one][:sets] for one in times} for p, times in self.times.items()},
+            {p: alphas[:sets] for p, alphas in self.alphas.items()},
         )
 
     def median(self, p: float, policy: str) -> float:
@@ -117,11 +110,16 @@ class FlowTimeTable:
         return list(self.times[self.powers[0]])
 
     @property
-    def competitors(self) -> list[str]:
-        """All policies but heSRPT."""
-        return [policy for policy in self.policies if policy != "hesrpt"]
+    def ratios(self) -> dict[tuple[float, str], float]:
+        """The ratio of each competitor to heSRPT, by p and policy."""
+        return {(p, one): self.ratio(p, one) for p in self.powers for one in self.policies[1:]}
 
-    def rows(self, seeds: Sequence[int]) -> list[Row]:
+    @property
+    def worst_ratios(self) -> dict[str, float]:
+        """The highest ratio of each competitor over all p."""
+        return {one: max(self.ratio(p, one) for p in self.powers) for one in self.policies[1:]}
+
+    def rows(self) -> list[Row]:
         """Return a row for each p, policy and set of jobs."""
         return [
             {
@@ -136,15 +134,14 @@ class FlowTimeTable:
             for p in self.powers
             for policy in self.policies
             for seed, time, alpha in zip(
-                seeds, self.times[p][policy].tolist(), self.alphas[p].tolist(), strict=True
+                self.system.seeds, self.times[p][policy], self.alphas[p], strict=True
             )
         ]
 
 
-def simulate_sets(
-    p: float, servers: float, whole: bool, jobs: int, seeds: range
-) -> tuple[dict[str, FloatArray], FloatArray]:
+def simulate_sets(p: float, system: System, jobs: int) -> tuple[dict[str, FloatArray], FloatArray]:
     """Return each policy's mean flow time on every set of Pareto jobs, and KNEE's best α."""
+    servers, whole, seeds = system
     batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=PowerLaw(p)) for seed in seeds]
     knees = [tune_knee(Knee(), batch, servers, whole=whole) for batch in batches]
     times: dict[str, FloatArray] = {}
@@ -157,6 +154,8 @@ def simulate_sets(
     return times, np.array([knee.alpha for knee in knees])
 
 
+# The rounding error of a ratio.
+_ROUNDING = 1e-9
 _NOTE = (
     "A dot is the median over the sets, as in the paper; its line spans the lowest and the highest "
     "set. HELL allocates whole servers: for p < 1/2 its efficiency ratio has no maximum over "
@@ -166,47 +165,40 @@ _NOTE = (
 )
 
 
-def exhibit_comparison(table: FlowTimeTable, settings: Settings) -> Exhibit:
-    """Return Fig. 4: the mean flow times of five policies for each p."""
-    ratios = [
-        (table.ratio(p, policy), policy, p) for p in table.powers for policy in table.competitors
-    ]
-    worst_ratio, worst_policy, worst_p = max(ratios)
-    wins = sum(ratio >= 1 - 1e-9 for ratio, _, _ in ratios)
+def exhibit_comparison(table: FlowTimeTable, settings: Settings) -> list[Exhibit]:
+    """Return Fig. 4, the mean flow times of five policies for each p, and their ratios over p."""
+    ratios = table.ratios
+    worst_p, worst_policy = worst = max(ratios, key=lambda case: ratios[case])
+    wins = sum(ratio >= 1 - _ROUNDING for ratio in ratios.values())
     cases = "every case" if wins == len(ratios) else f"{wins} of {len(ratios)} cases"
-    return Exhibit(
+    comparison = Exhibit(
         name="fig4_comparison",
         title="Figure 4: five policies compared",
         sentence=(
             f"heSRPT has the lowest mean flow time in {cases}. The worst case is "
             f"{get_title(worst_policy)} at p = {worst_p:g}, with "
-            f"{format_ratio(worst_ratio)} times the mean flow time of heSRPT."
+            f"{format_ratio(ratios[worst])} times the mean flow time of heSRPT."
         ),
         figure=paper_figures.draw_mean_flow_times(table),
-        rows=table.rows(settings.get_seeds()),
+        rows=table.rows(),
         parameters=get_parameters(settings),
         note=f"The number beside each dot is the ratio to heSRPT. {_NOTE}",
     )
-
-
-def exhibit_ratios(table: FlowTimeTable, settings: Settings) -> Exhibit:
-    """Return the comparison of Fig. 4 as ratios to heSRPT over p."""
-    closest = [
-        min((table.ratio(p, policy), policy) for policy in table.competitors) for p in table.powers
+    best = []
+    for p in table.powers:
+        ratio, policy = min((table.ratio(p, policy), policy) for policy in table.policies[1:])
+        best.append(f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above heSRPT)")
+    return [
+        comparison,
+        replace(
+            comparison,
+            name="fig4_ratios",
+            title="Figure 4 as ratios to the optimum",
+            sentence=f"The best competitor is {', '.join(best)}.",
+            figure=paper_figures.draw_ratios(table),
+            note=_NOTE,
+        ),
     ]
-    best = ", ".join(
-        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above heSRPT)"
-        for p, (ratio, policy) in zip(table.powers, closest, strict=True)
-    )
-    return Exhibit(
-        name="fig4_ratios",
-        title="Figure 4 as ratios to the optimum",
-        sentence=f"The best competitor is {best}.",
-        figure=paper_figures.draw_ratios(table),
-        rows=table.rows(settings.get_seeds()),
-        parameters=get_parameters(settings),
-        note=_NOTE,
-    )
 
 
 def get_parameters(settings: Settings) -> Row:
@@ -222,40 +214,24 @@ def get_parameters(settings: Settings) -> Row:
 
 # --- what the paper says of it ---------------------------------------------------------------
 
-# Policies are "similar" if their ratios differ by at most this fraction.
-_SIMILAR = 0.1
-# The rounding error of a ratio.
-_ROUNDING = 1e-9
 
-
-def _check_excess(table: FlowTimeTable, policy: str, p: float, theirs: float) -> Claim:
+def _check_excess(ours: float, theirs: float) -> Claim:
     """Compare a policy's excess over heSRPT with the paper's percentage."""
-    ours = table.ratio(p, policy)
-    return Claim(
-        computed=f"{ours - 1:.1%} above the optimum; the paper says {theirs - 1:.0%}",
-        judgement=judge_excess(ours, theirs),
-        values={"ours": ours, "theirs": theirs},
-    )
+    computed = f"{ours - 1:.1%} above the optimum; the paper says {theirs - 1:.0%}"
+    return Claim(computed, judge("excess", ours, theirs), {"ours": ours, "theirs": theirs})
 
 
 def _name_powers(values: Mapping[float, float]) -> dict[str, float]:
     return {f"p={p:g}": value for p, value in values.items()}
 
 
-def _get_worst_ratios(table: FlowTimeTable) -> dict[str, float]:
-    """Return the highest ratio to heSRPT of each competitor."""
-    return {
-        policy: max(table.ratio(p, policy) for p in table.powers) for policy in table.competitors
-    }
-
-
 @claim_of("Section 4.2")
 def check_best_everywhere(table: FlowTimeTable) -> Claim:
     """heSRPT is better than every competitor in every case."""
-    ratios = [table.ratio(p, policy) for p in table.powers for policy in table.competitors]
-    exceptions = sum(ratio < 1 - _ROUNDING for ratio in ratios)
+    ratios = table.ratios.values()
     return summarise_exceptions(
-        exceptions, len(ratios), f"ratios to heSRPT, of which the lowest is {min(ratios):.6f}"
+        (ratio >= 1 - _ROUNDING for ratio in ratios),
+        f"ratios to heSRPT, of which the lowest is {min(ratios):.6f}",
     )
 
 
@@ -263,45 +239,33 @@ def check_best_everywhere(table: FlowTimeTable) -> Claim:
 def check_equi_at_low_p(table: FlowTimeTable) -> Claim:
     """EQUI is very close to heSRPT if p is low."""
     ratios = {p: table.ratio(p, "equi") for p in table.powers if p < 0.5}
-    return Claim(
-        computed=", ".join(
-            f"{ratio:.4f} times the optimum at p = {p:g}" for p, ratio in ratios.items()
-        ),
-        judgement=judge_close(max(ratios.values())),
-        values=_name_powers(ratios),
-    )
+    shown = (f"{ratio:.4f} times the optimum at p = {p:g}" for p, ratio in ratios.items())
+    return Claim(", ".join(shown), judge("close", max(ratios.values())), _name_powers(ratios))
 
 
 @claim_of("Section 4.2")
 def check_equi_at_099(table: FlowTimeTable) -> Claim:
     """EQUI is almost a factor of 2 worse than the optimum at p = 0.99."""
-    ours = table.ratio(0.99, "equi")
-    return Claim(
-        computed=f"{ours:.3f} times the optimum",
-        judgement=judge_about(ours, 2.0),
-        values={"ours": ours, "theirs": 2.0},
-    )
+    ours, theirs = table.ratio(0.99, "equi"), 2.0
+    computed = f"{ours:.3f} times the optimum"
+    return Claim(computed, judge("about", ours, theirs), {"ours": ours, "theirs": theirs})
 
 
 @claim_of("Section 4.2")
 def check_srpt_at_099(table: FlowTimeTable) -> Claim:
     """SRPT is nearly optimal at p = 0.99."""
-    ratio = table.ratio(0.99, "srpt")
-    return Claim(
-        computed=f"{ratio:.3f} times the optimum",
-        judgement=judge_close(ratio),
-        values={"ours": ratio},
-    )
+    ours = table.ratio(0.99, "srpt")
+    return Claim(f"{ours:.3f} times the optimum", judge("close", ours), {"ours": ours})
 
 
 @claim_of("Section 4.2")
 def check_srpt_at_005(table: FlowTimeTable) -> Claim:
     """SRPT is an order of magnitude worse than heSRPT at p = 0.05."""
-    ours = table.ratio(0.05, "srpt")
+    ours, theirs = table.ratio(0.05, "srpt"), 10.0
     return Claim(
-        computed=f"{ours:.1f} times the optimum; an order of magnitude is 10",
-        judgement=judge_magnitude(ours, 10.0),
-        values={"ours": ours, "theirs": 10.0},
+        computed=f"{ours:.1f} times the optimum; an order of magnitude is {theirs:g}",
+        judgement=judge("magnitude", ours, theirs),
+        values={"ours": ours, "theirs": theirs},
         possible_reason="the paper may use the words loosely. At p = 0.05 a job is hardly faster "
         "on all servers than on a few, and all other jobs wait for it; at p = 0.5, SRPT takes "
         f"{table.ratio(0.5, 'srpt'):.0f} times the optimum",
@@ -312,7 +276,7 @@ def check_srpt_at_005(table: FlowTimeTable) -> Claim:
 def check_hell_like_srpt(table: FlowTimeTable) -> Claim:
     """HELL performs similarly to SRPT in most cases."""
     ratios = {p: table.ratio(p, "hell") / table.ratio(p, "srpt") for p in table.powers}
-    alike = sum(abs(ratio - 1) <= _SIMILAR for ratio in ratios.values())
+    alike = sum(abs(ratio - 1) <= 0.1 for ratio in ratios.values())
     return Claim(
         computed=f"within 10% of SRPT at {alike} of {len(ratios)} values of p (holds if at more "
         "than half of them, roughly if at any of them)",
@@ -324,23 +288,20 @@ def check_hell_like_srpt(table: FlowTimeTable) -> Claim:
 @claim_of("Section 4.2")
 def check_hell_at_005(table: FlowTimeTable) -> Claim:
     """HELL is only 50% worse than the optimum at p = 0.05."""
-    return _check_excess(table, "hell", 0.05, 1.5)
+    return _check_excess(table.ratio(0.05, "hell"), 1.5)
 
 
 @claim_of("Section 4.2")
 def check_knee_best(table: FlowTimeTable) -> Claim:
     """KNEE is by far the best of the competitors."""
-    worst = _get_worst_ratios(table)
-    wins = sum(
-        table.ratio(p, "knee") <= min(table.ratio(p, other) for other in table.competitors)
-        for p in table.powers
-    )
+    worst, powers = table.worst_ratios, table.powers
+    wins = sum(table.ratio(p, "knee") == min(table.ratio(p, one) for one in worst) for p in powers)
     return Claim(
-        computed=f"KNEE is the best competitor at {wins} of {len(table.powers)} values of p. The "
+        computed=f"KNEE is the best competitor at {wins} of {len(powers)} values of p. The "
         "highest ratio of each over all p: "
         + ", ".join(f"{get_title(policy)} {ratio:.3g}" for policy, ratio in worst.items())
         + " (holds if KNEE is the best at every p, roughly if its highest ratio is the lowest)",
-        judgement=judge_which(wins == len(table.powers), min(worst.values()) == worst["knee"]),
+        judgement=judge_which(wins == len(powers), min(worst.values()) == worst["knee"]),
         values={"wins": wins} | worst,
         possible_reason="the paper may mean the worst case over all p; at low p EQUI is better",
     )
@@ -349,7 +310,7 @@ def check_knee_best(table: FlowTimeTable) -> Claim:
 @claim_of("Section 4.2")
 def check_knee_at_03(table: FlowTimeTable) -> Claim:
     """KNEE is roughly 30% worse than heSRPT at p = 0.3."""
-    return _check_excess(table, "knee", 0.3, 1.3)
+    return _check_excess(table.ratio(0.3, "knee"), 1.3)
 
 
 @claim_of("Section 4.2")
@@ -357,12 +318,11 @@ def check_knee_worst_case(table: FlowTimeTable) -> Claim:
     """KNEE's worst case is p = 0.3."""
     ratios = {p: table.ratio(p, "knee") for p in table.powers}
     worst = max(ratios, key=lambda p: ratios[p])
-    at_worst, at_03 = (table.ratios_by_set(p, "knee") for p in (worst, 0.3))
-    worse = int(np.sum(at_worst > at_03))
+    is_worse = table.ratios_by_set(worst, "knee") > table.ratios_by_set(0.3, "knee")
     return Claim(
         computed=f"{ratios[worst]:.3f} times the optimum at p = {worst:g}, {ratios[0.3]:.3f} at "
-        f"p = 0.3; p = {worst:g} is worse in {worse} of {len(at_worst)} sets (holds if the worst "
-        "case is p = 0.3)",
+        f"p = 0.3; p = {worst:g} is worse in {is_worse.sum()} of {len(is_worse)} sets (holds if "
+        "the worst case is p = 0.3)",
         judgement=judge_which(worst == 0.3, False),
         values=_name_powers(ratios),
         possible_reason="the paper's search for α may be coarser, or its KNEE differs in details",
@@ -372,10 +332,9 @@ def check_knee_worst_case(table: FlowTimeTable) -> Claim:
 @claim_of("Abstract")
 def check_at_least_thirty_percent(table: FlowTimeTable) -> Claim:
     """heSRPT beats its competitors by at least 30%, and often by much more."""
-    ratios = [table.ratio(p, policy) for p in table.powers for policy in table.competitors]
-    enough = sum(ratio >= 1.3 for ratio in ratios)
-    much_more = sum(ratio >= 2 for ratio in ratios)
-    each = all(worst >= 1.3 for worst in _get_worst_ratios(table).values())
+    ratios = table.ratios.values()
+    enough, much_more = (sum(ratio >= least for ratio in ratios) for least in (1.3, 2))
+    each = min(table.worst_ratios.values()) >= 1.3
     return Claim(
         computed=f"by at least 30% in {enough} of {len(ratios)} cases, and by at least 100% in "
         f"{much_more} (holds if by 30% in all cases, roughly if each competitor has such a case)",
@@ -388,13 +347,12 @@ def check_at_least_thirty_percent(table: FlowTimeTable) -> Claim:
 @claim_of("Figure 4")
 def check_thirty_percent_once(table: FlowTimeTable) -> Claim:
     """heSRPT beats every competitor by at least 30% in at least one case."""
-    worst = _get_worst_ratios(table)
-    policy = min(worst, key=lambda policy: worst[policy])
+    ratio, policy = min((ratio, policy) for policy, ratio in table.worst_ratios.items())
     return Claim(
         computed=f"the competitor with the mildest worst case is {get_title(policy)}, "
-        f"which is then {worst[policy] - 1:.1%} above heSRPT",
-        judgement=judge_at_least(worst[policy] - 1, 0.3),
-        values={"ours": worst[policy] - 1, "theirs": 0.3},
+        f"which is then {ratio - 1:.1%} above heSRPT",
+        judgement=judge("at least", ratio - 1, 0.3),
+        values={"ours": ratio - 1, "theirs": 0.3},
     )
 
 

@@ -35,30 +35,17 @@ _MAX_NAMED_CURVES = 12
 _TITLES = {"hesrpt": "heSRPT with a fitted p", "equi": "EQUI", "srpt": "SRPT"}
 
 
-def choose_few_servers(settings: Settings) -> int:
-    """Return a number of servers far below the number of jobs."""
-    return max(settings.jobs // 8, 1)
-
-
 def exhibit_whole_servers(
     divisible: FlowTimeTable, whole: FlowTimeTable, few: FlowTimeTable, settings: Settings
 ) -> Exhibit:
     """Return the comparison of Fig. 4 with whole servers, and with fewer servers than jobs."""
-    few_servers, sets = choose_few_servers(settings), settings.get_seeds(SETS)
-    rows: list[Row] = [
-        {"N": servers, "whole": is_whole} | row
-        for servers, is_whole, table in (
-            (settings.servers, False, divisible),
-            (settings.servers, True, whole),
-            (few_servers, True, few),
-        )
-        for row in table.rows(sets)
-    ]
-    change = max(
-        abs(whole.ratio(p, policy) / divisible.ratio(p, policy) - 1)
-        for p in whole.powers
-        for policy in whole.competitors
-    )
+    tables, rows = {}, []
+    for table in (divisible, whole, few):
+        servers, is_whole, _ = table.system
+        tables[f"{servers:,} {'whole' if is_whole else 'divisible'} servers"] = table
+        rows += [{"N": servers, "whole": is_whole} | row for row in table.rows()]
+    before, sets = divisible.ratios, few.system.seeds
+    change = max(abs(ratio / before[case] - 1) for case, ratio in whole.ratios.items())
     equi = [few.ratio(p, "equi") for p in few.powers]
     parameters = get_parameters(settings) | {"sets": len(sets)}
     del parameters["N"]
@@ -67,16 +54,10 @@ def exhibit_whole_servers(
         title="Whole servers, and fewer servers than jobs",
         sentence=(
             f"On {settings.servers:,} servers, allocating whole servers changes a ratio by at most "
-            f"{change:.1%}. On {few_servers} servers, jobs take {min(equi):.2f} to {max(equi):.2f} "
-            "times as long under EQUI as under heSRPT."
+            f"{change:.1%}. On {few.system.servers:,} servers, jobs take {min(equi):.2f} to "
+            f"{max(equi):.2f} times as long under EQUI as under heSRPT."
         ),
-        figure=paper_figures.draw_ratio_panels(
-            {
-                f"{settings.servers:,} divisible servers": divisible,
-                f"{settings.servers:,} whole servers": whole,
-                f"{few_servers} whole servers": few,
-            }
-        ),
+        figure=paper_figures.draw_ratio_panels(tables),
         rows=rows,
         parameters=parameters,
         note=(
@@ -170,9 +151,9 @@ def _compare_with_optimum(
         rows.append(
             {
                 "policy": name,
-                "ratio_to_optimum": float(times.sum() / best.sum()),
-                "lowest_of_sets": float((times / best).min()),
-                "highest_of_sets": float((times / best).max()),
+                "ratio_to_optimum": times.sum() / best.sum(),
+                "lowest_of_sets": (times / best).min(),
+                "highest_of_sets": (times / best).max(),
             }
         )
     return rows
@@ -315,11 +296,8 @@ def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Claim:
 # SRPT is left out: at p = 0.5 it is overloaded, and all others would look alike next to it.
 BOUNDED_POLICIES = ("equi", "hesrpt", "adaptive")
 BOUNDED_LOADS = (0.3, 0.5, 0.7, 0.9)
-
-
-def count_jobs(settings: Settings) -> int:
-    """Return the number of jobs in a stream: bounds take longer than simulations."""
-    return settings.stream // 50
+#: Streams are shorter by this factor than others: bounds take longer than simulations.
+BOUNDED_PART = 50
 
 
 def bound_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
@@ -347,6 +325,7 @@ def bound_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
 
 def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
     """Return the ratios of mean flow times to the bound over the load."""
+    jobs = settings.stream // BOUNDED_PART
     worst = {
         policy: max(row["ratio_to_bound"] for row in rows if row["policy"] == policy)
         for policy in BOUNDED_POLICIES
@@ -361,10 +340,10 @@ def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
         ),
         figure=paper_figures.draw_ratios_to_bound(rows),
         rows=list(rows),
-        parameters=_describe_streams(settings, count_jobs(settings), whole=False),
+        parameters=_describe_streams(settings, jobs, whole=False),
         note=(
             f"{SERVERS} divisible servers, Poisson arrivals, exponential sizes. A dot is the mean "
-            f"over {STREAMS} streams of {count_jobs(settings):,} jobs, and its line spans the "
+            f"over {STREAMS} streams of {jobs:,} jobs, and its line spans the "
             "streams. The best possible is at least the bound, so policies are at most this far "
             "from it. Streams are short, and start with an empty system, because bounds of long "
             "ones take long."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 
@@ -65,8 +66,8 @@ class FittedCurve:
     @property
     def r_squared(self) -> tuple[float, float]:
         """The R² of the power law and of Amdahl's law; NaN for one that cannot be fitted."""
-        both = (fit.r_squared if fit else None for fit in (self.power_law, self.amdahl))
-        power, amdahl = (float("nan") if value is None else value for value in both)
+        both = (law.r_squared if law else None for law in (self.power_law, self.amdahl))
+        power, amdahl = (nan if value is None else value for value in both)
         return power, amdahl
 
     def get_row(self) -> Row:
@@ -86,20 +87,18 @@ class FittedCurve:
 
 def fit_curve(curve: Curve) -> FittedCurve:
     """Fit a power law and Amdahl's law to a measured curve."""
-    positive = [(k, s) for k, s in zip(curve.servers, curve.speedups, strict=True) if s > 0]
-    servers, speedups = [k for k, _ in positive], [s for _, s in positive]
-    power_law, amdahl, problem = None, None, ""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the table shows R²
-        try:
-            power_law = fit_power_law(servers, speedups)
-        except FitError as error:
-            problem = str(error)
-        try:
-            amdahl = fit_amdahl(servers, speedups)
-        except FitError as error:
-            problem = str(error)
-    return FittedCurve(curve=curve, power_law=power_law, amdahl=amdahl, problem=problem)
+    servers, speedups = np.array(curve.servers), np.array(curve.speedups)
+    laws: list[Any] = []
+    problem = ""
+    for fit in (fit_power_law, fit_amdahl):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # the table shows R²
+            try:
+                laws.append(fit(servers[speedups > 0], speedups[speedups > 0]))
+            except FitError as error:
+                laws.append(None)
+                problem = str(error)
+    return FittedCurve(curve, *laws, problem)
 
 
 def exhibit_power_laws() -> Exhibit:
@@ -150,15 +149,14 @@ def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit
     amdahl = sum(fit.better == "Amdahl" for fit in fits)
     neither = sum(fit.better == "neither" for fit in fits)
     median = f" (median p = {np.median(powers):.2f})" if powers else ""
-    sentence = (
-        f"A power law has R² > 0 for {len(powers)} of {len(fits)} measured curves{median}; "
-        f"Amdahl's law fits {amdahl} of them better"
-        + (f", and a constant fits {neither} better than both." if neither else ".")
-    )
     return Exhibit(
         name="fig2_measured",
         title="Figure 2 with other measurements: speedups and fitted laws",
-        sentence=sentence,
+        sentence=(
+            f"A power law has R² > 0 for {len(powers)} of {len(fits)} measured curves{median}; "
+            f"Amdahl's law fits {amdahl} of them better"
+            + (f", and a constant fits {neither} better than both." if neither else ".")
+        ),
         figure=first,
         further_pages=further,
         rows=[

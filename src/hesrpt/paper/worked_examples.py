@@ -5,8 +5,8 @@ The checks are in the order of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -37,7 +37,7 @@ from hesrpt.workload import Workload
 
 # The example in the introduction: two jobs of size 1 on ten servers.
 _TWO_SIZES, _TEN_SERVERS = np.ones(2), 10.0
-_CASES = 1000
+_POWERS = np.linspace(0.01, 0.99, 99).tolist()
 _TOLERANCE = 1e-9
 
 
@@ -45,27 +45,21 @@ _TOLERANCE = 1e-9
 def check_concave_below_linear(seed: int) -> Claim:
     """Every k^p with 0 < p < 1 is concave and lies below the line p = 1."""
     k = np.geomspace(1, 1e6, 500)
-    powers = np.linspace(0.01, 0.99, 99)
-    exceptions = 0
-    for p in powers.tolist():
-        speedup = PowerLaw(p)
-        below = bool(np.all(speedup.rate(k[1:]) < k[1:]))
-        exceptions += not (below and bool(np.all(np.diff(speedup.slope(k)) < 0)))
-    return summarise_exceptions(
-        exceptions, len(powers), "values of p from 0.01 to 0.99, on 1 to 1,000,000 servers"
-    )
+    found = [
+        bool(np.all(law.rate(k[1:]) < k[1:]) and np.all(np.diff(law.slope(k)) < 0))
+        for law in map(PowerLaw, _POWERS)
+    ]
+    return summarise_exceptions(found, "values of p from 0.01 to 0.99, on 1 to 1,000,000 servers")
 
 
 @claim_of("Figure 1")
 def check_below_linear_everywhere(seed: int) -> Claim:
     """k^p with 0 < p < 1 lies below the line p = 1 for all k."""
-    k, powers = np.geomspace(1e-6, 1, 500)[:-1], np.linspace(0.01, 0.99, 99)
-    above = [bool(np.any(PowerLaw(p).rate(k) > k)) for p in powers.tolist()]
+    k = np.geomspace(1e-6, 1, 500)[:-1]
+    found = [bool(np.all(PowerLaw(p).rate(k) <= k)) for p in _POWERS]
+    claim = summarise_exceptions(found, "values of p from 0.01 to 0.99, on parts of a server")
     half = float(PowerLaw(0.5).rate(np.array(0.5)))
     parts = int(np.sum(1e6 * closed_form.shares(500, 0.9) < 1))
-    claim = summarise_exceptions(
-        sum(above), len(above), "values of p from 0.01 to 0.99, on parts of a server"
-    )
     return replace(
         claim,
         computed=f"{claim.computed}. At p = 0.5, half a server is as fast as {half:.2f} servers "
@@ -95,8 +89,8 @@ def check_server_rate(seed: int) -> Claim:
     example = compare(_TWO_SIZES, _TEN_SERVERS, 0.5, 2.0)
     cases = np.array(
         [
-            compare(case.sizes, case.servers, case.p, float(rng.uniform(2, 10)))
-            for case, rng in generate_cases(seed, 10, 20)
+            compare(case.sizes, case.servers, case.p, float(case.rng.uniform(2, 10)))
+            for case in generate_cases(seed, 10, 20)
         ]
     )
     everywhere, once = (get_deviation(cases[:, way], cases[:, 0]) for way in (1, 2))
@@ -119,14 +113,14 @@ def check_server_rate(seed: int) -> Claim:
 
 def _check_limit(policy: str, powers: tuple[float, ...], seed: int) -> Claim:
     """Return how a policy's excess over the optimum falls as p approaches a limit."""
-    ratios = {}
+    ratios = []
     for p in powers:
         batch = Workload.pareto(500, speedup=PowerLaw(p), seed=seed)
-        times = [simulate(batch, 1e6, chosen).total_flow_time for chosen in (policy, "hesrpt")]
-        ratios[p] = times[0] / times[1]
-    excess = [ratio - 1 for ratio in ratios.values()]
+        ours, best = (simulate(batch, 1e6, name).total_flow_time for name in (policy, "hesrpt"))
+        ratios.append(ours / best)
+    excess = [ratio - 1 for ratio in ratios]
     shown = ", ".join(
-        f"{above:.2g} at p = {p:g}" if above > 1e-6 else f"{format_deviation(above)} at p = {p:g}"
+        f"{f'{above:.2g}' if above > 1e-6 else format_deviation(above)} at p = {p:g}"
         for p, above in zip(powers, excess, strict=True)
     )
     falling = all(after < max(before, 1e-12) for before, after in pairwise(excess))
@@ -134,7 +128,7 @@ def _check_limit(policy: str, powers: tuple[float, ...], seed: int) -> Claim:
         computed=f"500 jobs on 1,000,000 servers: the ratio of {get_title(policy)} to the optimum "
         f"exceeds 1 by {shown}",
         judgement=judge_exact(excess[-1] if falling else 1.0, 1e-3),
-        values={f"p={p:g}": ratio for p, ratio in ratios.items()},
+        values={f"p={p:g}": ratio for p, ratio in zip(powers, ratios, strict=True)},
     )
 
 
@@ -196,10 +190,11 @@ def check_three_quarters(seed: int) -> Claim:
 def check_halves_for_makespan(seed: int) -> Claim:
     """Equal shares minimise the makespan of the two jobs, but not their flow time."""
     halves = simulate(Workload(_TWO_SIZES, PowerLaw(0.5)), _TEN_SERVERS, "equi")
-    least = optimise(_TWO_SIZES, PowerLaw(0.5), _TEN_SERVERS, makespan=True).cost
-    best = optimise(_TWO_SIZES, PowerLaw(0.5), _TEN_SERVERS).cost
-    loss = halves.total_flow_time / best - 1
-    deviation = halves.makespan / least - 1
+    least, best = (
+        optimise(_TWO_SIZES, PowerLaw(0.5), _TEN_SERVERS, makespan=makespan).cost
+        for makespan in (True, False)
+    )
+    loss, deviation = halves.total_flow_time / best - 1, halves.makespan / least - 1
     return Claim(
         computed=f"the makespan is {halves.makespan:.4f}, and the least possible is {least:.4f}; "
         f"the total flow time is {halves.total_flow_time:.4f}, {loss:.1%} above the optimum "
@@ -253,33 +248,29 @@ def check_amdahl_asymmetric(seed: int) -> Claim:
 
 @holds_always(
     "Section 3",
-    200,
-    8,
     "shortest first is as good as the optimum and better than equal shares, and in a random "
     "order it is better to move the smallest job to the front",
+    8,
+    cases=200,
 )
-def check_shortest_first_on_one_server(case: Case, rng: np.random.Generator) -> bool:
+def check_shortest_first_on_one_server(case: Case) -> bool:
     """On one server, shortest first is optimal: serving only the smallest job is an improvement."""
 
-    def serve_in_order(ranks: IntArray) -> Callable[[State], FloatArray]:
-        """Return a policy that serves one job at a time, the one of the lowest rank first."""
-
-        def policy(state: State) -> FloatArray:
-            here = ranks[state.jobs]
-            return np.where(here == here.min(), state.servers, 0.0)
-
-        return policy
+    def serve_in_order(state: State, ranks: IntArray) -> FloatArray:
+        """Serve one job at a time, the one of the lowest rank first."""
+        here = ranks[state.jobs]
+        return np.where(here == here.min(), state.servers, 0.0)
 
     jobs = Workload(case.sizes, PowerLaw(case.p).time_shared())  # sharing a server gains nothing
-    larger = 2 * rng.permutation(case.jobs - 1)
-    smallest = 2 * int(rng.integers(case.jobs - 1)) + 1  # some larger job comes before it
+    larger = 2 * case.rng.permutation(case.jobs - 1)
+    smallest = 2 * int(case.rng.integers(case.jobs - 1)) + 1  # some larger job comes before it
     shortest_first, best, before, after, equal = (
         simulate(jobs, 1, policy).total_flow_time
         for policy in (
             "srpt",
             "optimal",
-            serve_in_order(np.append(larger, smallest)),
-            serve_in_order(np.append(larger, -1)),
+            partial(serve_in_order, ranks=np.append(larger, smallest)),
+            partial(serve_in_order, ranks=np.append(larger, -1)),
             "equi",
         )
     )
@@ -287,18 +278,16 @@ def check_shortest_first_on_one_server(case: Case, rng: np.random.Generator) -> 
     return is_best and after < before and shortest_first < equal
 
 
-@holds_always(
-    "Section 4.1", _CASES, 8, "simulations in which SRPT gives up a random part of the servers"
-)
-def check_srpt_alone_optimal(case: Case, rng: np.random.Generator) -> bool:
+@holds_always("Section 4.1", "simulations in which SRPT gives up a random part of the servers", 8)
+def check_srpt_alone_optimal(case: Case) -> bool:
     """At p = 1, every policy that does not give all servers to the smallest job does worse."""
 
     def share_some(state: State) -> FloatArray:
         """Give part of the servers to another job, or to none."""
         held = Srpt()(state)
-        part = held.max() * rng.uniform(0.01, 1)
+        part = held.max() * case.rng.uniform(0.01, 1)
         smallest = int(np.argmax(held))
-        other = int(rng.integers(len(held)))
+        other = int(case.rng.integers(len(held)))
         held[smallest] -= part
         if other != smallest:
             held[other] += part
@@ -310,12 +299,9 @@ def check_srpt_alone_optimal(case: Case, rng: np.random.Generator) -> bool:
 
 
 @holds_always(
-    "Sections 1 and 4.1",
-    _CASES,
-    100,
-    "the total speed of all jobs, for random p and up to 100 jobs",
+    "Sections 1 and 4.1", "the total speed of all jobs, for random p and up to 100 jobs", 100
 )
-def check_efficiency(case: Case, rng: np.random.Generator) -> bool:
+def check_efficiency(case: Case) -> bool:
     """heSRPT uses the servers more efficiently than SRPT, and EQUI more than heSRPT."""
     speedup = PowerLaw(case.p)
     equi, he, srpt = (
@@ -338,12 +324,10 @@ def check_intermediate_srpt(seed: int) -> Claim:
         return held
 
     deviations = []
-    for case, rng in generate_cases(seed, 100, 20):
-        servers = case.jobs + int(rng.integers(1, 1000))
-        ends, equi_ends = (
-            simulate(case.workload, servers, policy).completion_times for policy in (serve, "equi")
-        )
-        deviations.append(get_deviation(ends, equi_ends))
+    for case in generate_cases(seed, 100, 20):
+        servers = case.jobs + int(case.rng.integers(1, 1000))
+        ends = [simulate(case.workload, servers, one).completion_times for one in (serve, "equi")]
+        deviations.append(get_deviation(*ends))
     crowd = Workload([4, 3, 2, 1], PowerLaw(0.5).time_shared())
     few = [simulate(crowd, 2, policy).total_flow_time for policy in (serve, "equi")]
     claim = summarise_deviations(
@@ -356,11 +340,11 @@ def check_intermediate_srpt(seed: int) -> Claim:
     )
 
 
-@holds_always("Section 4.3", 200, 6, "first phases of proven plans under Amdahl's law")
-def check_short_jobs_favoured_by_others(case: Case, rng: np.random.Generator) -> bool:
+@holds_always("Section 4.3", "first phases of proven plans under Amdahl's law", 6, cases=200)
+def check_short_jobs_favoured_by_others(case: Case) -> bool:
     """The optimum also favours short jobs under other speedups."""
-    speedup = Amdahl(float(rng.uniform(0.5, 0.99)))
-    servers = float(rng.uniform(10, 100))
+    speedup = Amdahl(float(case.rng.uniform(0.5, 0.99)))
+    servers = float(case.rng.uniform(10, 100))
     held = plan(Workload(case.sizes, speedup), servers).servers_at(0.0)
     return bool(np.all(np.diff(held) >= -1e-9 * servers))
 
