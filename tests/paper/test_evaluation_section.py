@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hesrpt.paper.claims import Verdict
-from hesrpt.paper.evaluation import FlowTimeTable, System, judge_comparison
 from hesrpt.paper.exhibits import POWERS
+from hesrpt.paper.figures import FlowTimeTable, System, judge_comparison
 
 HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
 

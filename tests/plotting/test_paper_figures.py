@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hesrpt.paper.evaluation import FlowTimeTable, System
-from hesrpt.paper.speedup_curves import PUBLISHED, fit_curve
+from hesrpt.paper.figures import PUBLISHED, FlowTimeTable, System, fit_curve
 from hesrpt.plotting import paper_figures
 from hesrpt.plotting.style import get_style
 

@@ -16,9 +16,8 @@ from hesrpt.errors import FitWarning, OverloadWarning
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims import Claim, claim_of, judge_which
-from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import COMPARED_POLICIES, SHAPE, Exhibit, Row, Settings
-from hesrpt.paper.speedup_curves import FittedCurve
+from hesrpt.paper.figures import FittedCurve, FlowTimeTable, get_parameters
 from hesrpt.plotting import paper_figures
 from hesrpt.policies import HeSrpt, Knee, PolicyLike
 from hesrpt.simulator import Simulation, simulate
@@ -79,10 +78,8 @@ def exhibit_amdahl(settings: Settings) -> Exhibit:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # how bad the fit is, is the subject
             p = fit_power_law(fitted_at, speedup.rate(fitted_at)).p
-        rows += [
-            {"parallel_fraction": fraction, "fitted_p": p} | row
-            for row in _compare_with_optimum(speedup, p, servers, jobs, sets)
-        ]
+        label = {"parallel_fraction": fraction}
+        rows += _compare_with_optimum(label, speedup, p, servers, jobs, sets)
     ratio = {(row["parallel_fraction"], row["policy"]): row["ratio_to_optimum"] for row in rows}
     losses = [ratio[f, "hesrpt"] - 1 for f in fractions]
     equi_wins = [f for f in fractions if ratio[f, "equi"] < ratio[f, "hesrpt"]]
@@ -111,15 +108,11 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
     rows: list[Row] = []
     for fit in fits:
         p = _NO_GROWTH if fit.power_law is None else fit.power_law.p
-        rows += [
-            {"curve": fit.curve.application, "fitted_p": p} | row
-            for row in _compare_with_optimum(fit.curve.concave, p, servers, jobs, sets)
-        ]
+        label = {"curve": fit.curve.application}
+        rows += _compare_with_optimum(label, fit.curve.concave, p, servers, jobs, sets)
     losses = [row["ratio_to_optimum"] - 1 for row in rows if row["policy"] == "hesrpt"]
-    if len(fits) <= _MAX_NAMED_CURVES:
-        figure = paper_figures.draw_losses_on_curves(rows, _TITLES)
-    else:
-        figure = paper_figures.draw_loss_distribution(rows, _TITLES)
+    has_many = len(fits) > _MAX_NAMED_CURVES
+    draw = paper_figures.draw_loss_distribution if has_many else paper_figures.draw_losses_on_curves
     return Exhibit(
         name="beyond_measured",
         title="Measured speedups",
@@ -127,7 +120,7 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
             f"On {len(fits)} measured curves, the mean flow time of heSRPT with a fitted p is at "
             f"most {max(losses):.1%} above the optimum; the median is {np.median(losses):.1%}."
         ),
-        figure=figure,
+        figure=draw(rows, _TITLES),
         rows=rows,
         parameters=_get_parameters(jobs, servers, settings),
         note=(
@@ -139,7 +132,7 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
 
 
 def _compare_with_optimum(
-    speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
+    label: Row, speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
 ) -> list[Row]:
     """Return each policy's mean flow time relative to the optimum; heSRPT assumes ``p``."""
     policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
@@ -148,14 +141,9 @@ def _compare_with_optimum(
     rows: list[Row] = []
     for name, policy in policies.items():
         times = np.array([simulate(batch, servers, policy).mean_flow_time for batch in batches])
-        rows.append(
-            {
-                "policy": name,
-                "ratio_to_optimum": times.sum() / best.sum(),
-                "lowest_of_sets": (times / best).min(),
-                "highest_of_sets": (times / best).max(),
-            }
-        )
+        spread = {"lowest_of_sets": min(times / best), "highest_of_sets": max(times / best)}
+        ratio = times.sum() / best.sum()
+        rows.append({**label, "fitted_p": p, "policy": name, "ratio_to_optimum": ratio, **spread})
     return rows
 
 
@@ -262,12 +250,11 @@ def compare_with_best(
     for row in rows:
         if not row["overloaded"]:
             times.setdefault((row["p"], row["load"]), {})[row["policy"]] = row["mean_flow_time"]
-    ratios = {}
-    for key, here in times.items():
-        own = here.pop(policy, inf)
-        if here:
-            ratios[key] = own / min(here.values())
-    return ratios
+    return {
+        case: here.pop(policy, inf) / min(here.values())
+        for case, here in times.items()
+        if here.keys() - {policy}
+    }
 
 
 @claim_of("Section 4.3")

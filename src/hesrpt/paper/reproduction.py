@@ -13,9 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper import evaluation, extensions, speedup_curves
+from hesrpt.paper import extensions, figures
 from hesrpt.paper.claims import RULES, Claim, Verdict, count_verdicts
-from hesrpt.paper.evaluation import FlowTimeTable, System
 from hesrpt.paper.exhibits import (
     POWERS,
     SHAPE,
@@ -26,9 +25,8 @@ from hesrpt.paper.exhibits import (
     get_versions,
     save_page,
 )
-from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
-from hesrpt.paper.theorems import THEOREM_CHECKS
-from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.figures import CURVES_PER_PAGE, FittedCurve, FlowTimeTable, System
+from hesrpt.paper.statements import EXAMPLE_CHECKS, THEOREM_CHECKS
 from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
 
@@ -118,12 +116,10 @@ def reproduce(
         curves=read_curves(curves) if isinstance(curves, str | Path) else list(curves),
         stream=stream,
     )
-    fits = [
-        speedup_curves.fit_curve(curve) for curve in settings.curves or speedup_curves.PUBLISHED
-    ]
+    fits = [figures.fit_curve(curve) for curve in settings.curves or figures.PUBLISHED]
     tasks = _create_tasks(settings, fits)
-    figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
-    kinds = [kind for kind, *_ in tasks] + ["figure"] * figures
+    pages = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
+    kinds = [kind for kind, *_ in tasks] + ["figure"] * pages
     total = sum(_DURATIONS.get(kind, _USUAL_DURATION) for kind in kinds)
     done = 0
 
@@ -163,7 +159,7 @@ _TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguish
 def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey, Callable[[], Any]]:
     """Return the computations that take time, the longest ones first."""
     comparisons = {
-        (name, p): partial(evaluation.simulate_sets, p, system, settings.jobs)
+        (name, p): partial(figures.simulate_sets, p, system, settings.jobs)
         for p in POWERS
         for name, system in _get_systems(settings).items()
     }
@@ -196,11 +192,11 @@ def _create_exhibits(
     divisible, whole, few = _create_tables(settings, results)
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
     return [
-        speedup_curves.exhibit_power_laws(),
-        speedup_curves.exhibit_paper_fits(),
-        speedup_curves.exhibit_measured_curves(fits, source),
-        evaluation.exhibit_three_jobs(),
-        *evaluation.exhibit_comparison(divisible, settings),
+        figures.exhibit_power_laws(),
+        figures.exhibit_paper_fits(),
+        figures.exhibit_measured_curves(fits, source),
+        figures.exhibit_three_jobs(),
+        *figures.exhibit_comparison(divisible, settings),
         extensions.exhibit_whole_servers(
             divisible.select_first(extensions.SETS), whole, few, settings
         ),
@@ -241,9 +237,9 @@ def _create_claims(
     divisible, *_ = _create_tables(settings, results)
     return [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
-        speedup_curves.check_power_laws_fit(fits),
+        figures.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *evaluation.judge_comparison(divisible, has_paper_size=settings.has_paper_size),
+        *figures.judge_comparison(divisible, has_paper_size=settings.has_paper_size),
         extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
     ]
 

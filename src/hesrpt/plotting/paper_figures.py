@@ -36,8 +36,7 @@ from hesrpt.plotting.style import (
 )
 
 if TYPE_CHECKING:
-    from hesrpt.paper.evaluation import FlowTimeTable
-    from hesrpt.paper.speedup_curves import FittedCurve
+    from hesrpt.paper.figures import FittedCurve, FlowTimeTable
 
 # Space to leave around the dots on a logarithmic axis.
 _MARGIN = 1.5

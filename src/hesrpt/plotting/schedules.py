@@ -92,8 +92,9 @@ def _add_key(
             name = names[job] if len(names[job]) <= _MAX_NAME else names[job][: _MAX_NAME - 1] + "…"
             labels.append(f"{escape_text(name)} ({sizes[job]:.3g}{unit})")
         areas = [Patch(color=shade) for shade in shades]
-        options = {"title": "job (size)", "loc": "outside right upper", "alignment": "left"}
-        figure.legend(areas, labels, **options)
+        figure.legend(
+            areas, labels, title="job (size)", loc="outside right upper", alignment="left"
+        )
         return
     colours = ScalarMappable(cmap=ListedColormap(shades))
     bar = figure.colorbar(colours, ax=figure.axes, fraction=0.04, pad=0.02)
