@@ -131,11 +131,7 @@ def reproduce(
 
     directory = None if out is None else prepare_directory(out)
     results = run_tasks(tasks, cores=cores, on_done=lambda key: advance(key[0]))
-    reproduction = Reproduction(
-        settings=settings,
-        exhibits=_create_exhibits(settings, fits, results),
-        claims=_create_claims(settings, fits, results),
-    )
+    reproduction = _assemble(settings, fits, results)
     if directory is not None:
         formats = ("png", "svg", "pdf") if pdf else ("png", "svg")
         saving = {
@@ -186,27 +182,6 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
     return {**others, **bounds, **comparisons, **checks, **streams}
 
 
-def _create_exhibits(
-    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
-) -> list[Exhibit]:
-    divisible, whole, few = _create_tables(settings, results)
-    source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
-    return [
-        figures.exhibit_power_laws(),
-        figures.exhibit_paper_fits(),
-        figures.exhibit_measured_curves(fits, source),
-        figures.exhibit_three_jobs(),
-        *figures.exhibit_comparison(divisible, settings),
-        extensions.exhibit_whole_servers(
-            divisible.select_first(extensions.SETS), whole, few, settings
-        ),
-        results["amdahl",],
-        results["measured",],
-        extensions.exhibit_arrivals(_collect_rows(results, "arrivals"), settings),
-        extensions.exhibit_bounds(_collect_rows(results, "bounds"), settings),
-    ]
-
-
 def _get_systems(settings: Settings) -> dict[str, System]:
     """Return the systems on which policies are compared; the last has far fewer servers."""
     few_seeds = settings.get_seeds(extensions.SETS)
@@ -217,31 +192,40 @@ def _get_systems(settings: Settings) -> dict[str, System]:
     }
 
 
-def _create_tables(settings: Settings, results: Mapping[_TaskKey, Any]) -> list[FlowTimeTable]:
-    return [
+def _assemble(
+    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
+) -> Reproduction:
+    """Create the figures, and list the claims in the order of the paper."""
+    divisible, whole, few = (
         FlowTimeTable(system, *({p: results[name, p][part] for p in POWERS} for part in (0, 1)))
         for name, system in _get_systems(settings).items()
+    )
+    arrivals, bounds = (
+        [row for key in sorted(results) if key[0] == kind for row in results[key]]
+        for kind in ("arrivals", "bounds")
+    )
+    source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
+    few_sets = divisible.select_first(extensions.SETS)
+    exhibits = [
+        figures.exhibit_power_laws(),
+        figures.exhibit_paper_fits(),
+        figures.exhibit_measured_curves(fits, source),
+        figures.exhibit_three_jobs(),
+        *figures.exhibit_comparison(divisible, settings),
+        extensions.exhibit_whole_servers(few_sets, whole, few, settings),
+        results["amdahl",],
+        results["measured",],
+        extensions.exhibit_arrivals(arrivals, settings),
+        extensions.exhibit_bounds(bounds, settings),
     ]
-
-
-def _collect_rows(results: Mapping[_TaskKey, Any], kind: str) -> list[Row]:
-    """Return the rows of all streams in the order of p and load."""
-    keys = sorted(key for key in results if key[0] == kind)
-    return [row for key in keys for row in results[key]]
-
-
-def _create_claims(
-    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
-) -> list[Claim]:
-    """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
-    divisible, *_ = _create_tables(settings, results)
-    return [
+    claims = [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
         figures.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
         *figures.judge_comparison(divisible, has_paper_size=settings.has_paper_size),
-        extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
+        extensions.check_arrivals(extensions.compare_with_best(arrivals)),
     ]
+    return Reproduction(settings, exhibits, claims)
 
 
 _INTRODUCTION = """\

@@ -49,27 +49,6 @@ def draw_overview(study: Study) -> Figure:
 
 
 @with_house_style
-def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
-    """Draw when jobs are submitted, and how long those take, by hour of the day or day of week."""
-    figure, axes = create_panel(REPORT_WIDTH, 2.9)
-    plot_rhythm(axes, study, is_weekly)
-    bars, lines = (axes.get_legend_handles_labels() for axes in figure.axes)
-    figure.legend([*bars[0], *lines[0]], [*bars[1], *lines[1]], loc="outside lower center", ncols=2)
-    return figure
-
-
-@with_house_style
-def draw_servers_over_time(study: Study, policy: str) -> Figure | None:
-    """Draw the servers in use under one policy; None if the simulation is too long to list."""
-    figure, axes = create_panel(REPORT_WIDTH, 1.9)
-    try:
-        plot_servers(axes, study, policy)
-    except InputError:
-        return None
-    return figure
-
-
-@with_house_style
 def draw_panel(plot: Callable[..., None], *arguments: Any) -> Figure:
     """Draw one panel for the report with any of the functions below, and its legend below it."""
     figure, axes = create_panel(REPORT_WIDTH, 3.2)
@@ -129,19 +108,6 @@ def plot_jobs(axes: Axes, study: Study) -> None:
     label_time(axes, study, end)
 
 
-def plot_servers(axes: Axes, study: Study, policy: str) -> None:
-    """Plot the number of servers in use over time, under one policy."""
-    run, style = study.runs[policy], get_style(policy)
-    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
-    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
-    used = np.diff(run.timeline.server_seconds_until(borders)) / np.diff(borders)
-    axes.fill_between(middles, used, step="mid", color=style.colour, linewidth=0)
-    axes.set_title(style.title, loc="left")
-    axes.set(ylabel="servers in use", ylim=(0, study.servers))
-    axes.set_yticks([0, study.servers / 2, study.servers])
-    label_time(axes, study, max(run.makespan for run in study.runs.values()))
-
-
 def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
     """Plot the mean flow time or the mean slowdown of each class of job sizes, as dots."""
     rows, policies = study.groups["size"], study.shown_policies
@@ -164,8 +130,10 @@ def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
     axes.set_ylabel("mean slowdown" if metric == "mean_slowdown" else "mean flow time (h)")
 
 
-def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
-    """Plot submissions as bars and mean flow times as lines, by hour of the day or of the week."""
+@with_house_style
+def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
+    """Draw submissions as bars and mean flow times as lines, by hour of the day or day of week."""
+    figure, axes = create_panel(REPORT_WIDTH, 2.9)
     period, slots = (7 * DAY, 7) if is_weekly else (DAY, 24)
     since = study.trace.submit_times + _seconds_into_week(study)
     slot = (since % period // (period / slots)).astype(np.int64)
@@ -196,6 +164,28 @@ def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
         axes.set_xticks([0, 6, 12, 18, 24])
         label = f"hour of submission{_name_zone(study)}"
         axes.set_xlabel(label if has_date else "hour of a day since the start")
+    bars, lines = (axes.get_legend_handles_labels() for axes in figure.axes)
+    figure.legend([*bars[0], *lines[0]], [*bars[1], *lines[1]], loc="outside lower center", ncols=2)
+    return figure
+
+
+@with_house_style
+def draw_servers_over_time(study: Study, policy: str) -> Figure | None:
+    """Draw the servers in use under one policy; None if the simulation is too long to list."""
+    figure, axes = create_panel(REPORT_WIDTH, 1.9)
+    run, style = study.runs[policy], get_style(policy)
+    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
+    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
+    try:
+        used = np.diff(run.timeline.server_seconds_until(borders)) / np.diff(borders)
+    except InputError:
+        return None
+    axes.fill_between(middles, used, step="mid", color=style.colour, linewidth=0)
+    axes.set_title(style.title, loc="left")
+    axes.set(ylabel="servers in use", ylim=(0, study.servers))
+    axes.set_yticks([0, study.servers / 2, study.servers])
+    label_time(axes, study, max(run.makespan for run in study.runs.values()))
+    return figure
 
 
 def place_in_time(study: Study, times: FloatArray) -> FloatArray:
