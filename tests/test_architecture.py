@@ -55,11 +55,7 @@ ALLOWED = {
         "hesrpt.plotting",
     ): "comparison.plot() is a shortcut, and loads it on demand",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
-    ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
-    (
-        "hesrpt.plotting.paper_figures",
-        "hesrpt.paper.speedup_curves",
-    ): "only to annotate arguments",
+    ("hesrpt.plotting.paper_figures", "hesrpt.paper.figures"): "only to annotate arguments",
 }
 
 

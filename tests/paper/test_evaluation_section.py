@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hesrpt.paper.claims import Verdict
-from hesrpt.paper.evaluation import FlowTimeTable, judge_comparison
 from hesrpt.paper.exhibits import POWERS
+from hesrpt.paper.figures import FlowTimeTable, System, judge_comparison
 
 HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
 
@@ -15,6 +15,7 @@ def create_table(**ratios: tuple[float, ...]) -> FlowTimeTable:
     """Return a table of one set with these ratios to heSRPT."""
     by_policy = {"hesrpt": (1.0,) * len(POWERS), **ratios}
     return FlowTimeTable(
+        System(1_000_000, False, range(1)),
         times={
             p: {policy: np.array([values[place]]) for policy, values in by_policy.items()}
             for place, p in enumerate(POWERS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.paper.speedup_curves import PUBLISHED, fit_curve
+from hesrpt.paper.figures import PUBLISHED, fit_curve
 from hesrpt.readers import Curve
 
 

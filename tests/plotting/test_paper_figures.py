@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hesrpt.paper.evaluation import FlowTimeTable
-from hesrpt.paper.speedup_curves import PUBLISHED, fit_curve
+from hesrpt.paper.figures import PUBLISHED, FlowTimeTable, System, fit_curve
 from hesrpt.plotting import paper_figures
 from hesrpt.plotting.style import get_style
 
@@ -21,7 +20,9 @@ def table() -> FlowTimeTable:
     """Three sets under two policies; EQUI takes 2, 3 and 5 times as long as heSRPT."""
     hesrpt = np.array([1.0, 2.0, 4.0])
     times = {p: {"hesrpt": hesrpt * p, "equi": hesrpt * p * [2.0, 3.0, 5.0]} for p in POWERS}
-    return FlowTimeTable(times=times, alphas={p: np.ones(3) for p in POWERS})
+    return FlowTimeTable(
+        System(1000, False, range(3)), times=times, alphas={p: np.ones(3) for p in POWERS}
+    )
 
 
 def get_segments(axes: Any) -> list[Any]:

@@ -78,7 +78,7 @@ def test_sensitivity_shows_the_ratios_of_each_sweep(example_trace: Trace) -> Non
 @pytest.mark.filterwarnings("error")
 def test_dates_are_labelled_over_spans_of_any_length(study: Study) -> None:
     axes = Figure().subplots()
-    label_time(axes, study)
+    label_time(axes, study, 1.0)
     for seconds in np.geomspace(1, 1e9, 120):
         axes.set_xlim(20_000.3, 20_000.3 + seconds / 86400)
         assert 1 <= len(axes.get_xticks()) <= 9

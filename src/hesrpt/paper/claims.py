@@ -6,11 +6,12 @@ No verdict is written by hand: each follows from numbers by one of the rules bel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import wraps
-from math import inf, log10
+from functools import partial, wraps
+from itertools import chain
+from math import floor, inf, log10
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,7 +21,6 @@ from hesrpt.paper.reference_optimiser import Case, generate_cases
 
 P = ParamSpec("P")
 Found = TypeVar("Found")
-CheckOfCase: TypeAlias = Callable[[Case, np.random.Generator], Found]
 Check: TypeAlias = Callable[[int], "Claim"]  # called with a seed
 
 
@@ -118,35 +118,39 @@ def claim_of(where: str) -> Callable[[Callable[P, Claim]], Callable[P, Claim]]:
 
 
 def agrees(
-    where: str, cases: int, max_jobs: int, tolerance: float, what: str
-) -> Callable[[CheckOfCase[Iterable[float]]], Check]:
-    """Decorate a function that yields deviations in a random case, so that it tries many cases."""
+    where: str, what: str, max_jobs: int = 4, cases: int = 25, tolerance: float = 1e-5
+) -> Callable[[Callable[[Case], Iterator[float]]], Check]:
+    """Decorate a function that yields deviations in a random case, so that it tries many cases.
 
-    def decorate(check: CheckOfCase[Iterable[float]]) -> Check:
-        @claim_of(where)
-        @wraps(check)
-        def try_cases(seed: int) -> Claim:
-            drawn = generate_cases(seed, cases, max_jobs)
-            deviations = [deviation for case, rng in drawn for deviation in check(case, rng)]
-            return summarise_deviations(deviations, tolerance, what)
+    The defaults suit checks that run the optimiser: near a flat optimum, shares and lengths of
+    phases are less certain than the cost.
+    """
 
-        return try_cases
+    def summarise(found: Iterable[Iterator[float]]) -> Claim:
+        return summarise_deviations(chain.from_iterable(found), tolerance, what)
 
-    return decorate
+    return _try_cases(where, cases, max_jobs, summarise)
 
 
 def holds_always(
-    where: str, cases: int, max_jobs: int, what: str
-) -> Callable[[CheckOfCase[bool | None]], Check]:
+    where: str, what: str, max_jobs: int, cases: int = 1000
+) -> Callable[[Callable[[Case], bool | None]], Check]:
     """Decorate a function that says whether a random case is as stated; None if it cannot tell."""
+    return _try_cases(where, cases, max_jobs, partial(summarise_exceptions, what=what))
 
-    def decorate(check: CheckOfCase[bool | None]) -> Check:
+
+#: For formulas, which take little time and have only rounding errors.
+formula_agrees = partial(agrees, cases=1000, tolerance=1e-9)
+
+
+def _try_cases(
+    where: str, cases: int, max_jobs: int, summarise: Callable[[Iterable[Found]], Claim]
+) -> Callable[[Callable[[Case], Found]], Check]:
+    def decorate(check: Callable[[Case], Found]) -> Check:
         @claim_of(where)
         @wraps(check)
         def try_cases(seed: int) -> Claim:
-            found = [check(case, rng) for case, rng in generate_cases(seed, cases, max_jobs)]
-            clear = [holds for holds in found if holds is not None]
-            return summarise_exceptions(clear.count(False), len(clear), what)
+            return summarise(check(case) for case in generate_cases(seed, cases, max_jobs))
 
         return try_cases
 
@@ -163,8 +167,9 @@ def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float
     return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
-def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Claim:
+def summarise_deviations(found: Iterable[float], tolerance: float, what: str) -> Claim:
     """Return the claim about quantities that must be equal. Without cases, it is DIFFERS."""
+    deviations = list(found)
     largest = max(deviations, default=float("nan"))
     return Claim(
         computed=f"{what}: {len(deviations):,} cases, deviations {format_deviation(largest)}",
@@ -173,11 +178,16 @@ def summarise_deviations(deviations: Sequence[float], tolerance: float, what: st
     )
 
 
-def summarise_exceptions(exceptions: int, cases: int, what: str) -> Claim:
-    """Return the claim about a statement on all cases. Without cases, it is DIFFERS."""
+def summarise_exceptions(found: Iterable[bool | None], what: str) -> Claim:
+    """Return the claim about all cases, by whether each is as stated (None: it cannot tell).
+
+    Without cases, it is DIFFERS.
+    """
+    clear = [is_as_stated for is_as_stated in found if is_as_stated is not None]
+    exceptions, cases = clear.count(False), len(clear)
     return Claim(
         computed=f"{what}: {exceptions} exceptions in {cases:,} cases",
-        judgement=judge_always(exceptions, cases),
+        judgement=_judge("always", exceptions / cases if cases else inf, 0.0, 0.01),
         values={"exceptions": exceptions, "cases": cases},
     )
 
@@ -196,44 +206,30 @@ def judge_exact(deviation: float, tolerance: float) -> Judgement:
     return _judge("exact", deviation, tolerance, max(tolerance, 0.01))
 
 
-def judge_always(exceptions: int, cases: int) -> Judgement:
-    """Judge the number of exceptions to a statement about all cases (without cases, it differs)."""
-    return _judge("always", exceptions / cases if cases else inf, 0.0, 0.01)
-
-
 def judge_printed(ours: float, theirs: float, digits: int) -> Judgement:
     """Judge a number that is printed with some digits after the point."""
     return _judge("printed", abs(ours - theirs), 0.5 * 10.0**-digits, 0.1 * abs(theirs))
 
 
-def judge_about(ours: float, theirs: float) -> Judgement:
-    """Judge an approximate number."""
-    return _judge("about", abs(ours / theirs - 1), 0.1, 0.25)
-
-
-def judge_excess(ours: float, theirs: float) -> Judgement:
-    """Judge by how much a ratio exceeds 1."""
-    return _judge("excess", abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5)
-
-
-def judge_magnitude(ours: float, theirs: float) -> Judgement:
-    """Judge an order of magnitude."""
-    return _judge("magnitude", abs(log10(ours / theirs)), 0.5, 0.75)
-
-
-def judge_close(ratio: float) -> Judgement:
-    """Judge a ratio to the optimum that is said to be close to 1."""
-    return _judge("close", ratio - 1, 0.05, 0.10)
-
-
-def judge_at_least(ours: float, theirs: float) -> Judgement:
-    """Judge a lower bound."""
-    return _judge("at least", -ours, -theirs, -0.9 * theirs)
-
-
 def judge_which(strictly: bool, weakly: bool) -> Judgement:
     """Judge a statement that is true as it stands, or in a weaker sense."""
     return _judge("which", 0 if strictly else 1 if weakly else 2, 0, 1)
+
+
+# How far our number is from theirs, and up to where this holds, and holds roughly.
+_COMPARISONS: dict[str, tuple[Callable[[float, float], float], float, float]] = {
+    "about": (lambda ours, theirs: abs(ours / theirs - 1), 0.1, 0.25),
+    "excess": (lambda ours, theirs: abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5),
+    "magnitude": (lambda ours, theirs: abs(log10(ours / theirs)), 0.5, 0.75),
+    "close": (lambda ours, optimum: ours / optimum - 1, 0.05, 0.10),
+    "at least": (lambda ours, bound: 1 - ours / bound, 0.0, 0.1),
+}
+
+
+def judge(rule: str, ours: float, theirs: float = 1.0) -> Judgement:
+    """Judge a number next to the paper's by one of the rules that compare two numbers."""
+    compare, holds, roughly = _COMPARISONS[rule]
+    return _judge(rule, compare(ours, theirs), holds, roughly)
 
 
 def _judge(rule: str, badness: float, holds: float, roughly: float) -> Judgement:
@@ -245,7 +241,5 @@ def _judge(rule: str, badness: float, holds: float, roughly: float) -> Judgement
 
 def format_deviation(deviation: float) -> str:
     """Return a power of ten that a deviation is below: its digits are noise."""
-    if not deviation < 1:
-        return f"{deviation:.3g}"
-    steps = next((n for n in range(1, 14) if deviation > 10.0**-n), 14)
-    return f"below 1e-{steps - 1}" if steps > 1 else f"{deviation:.2g}"
+    digits = floor(-log10(max(deviation, 1e-13))) if deviation < 1 else 0
+    return f"below 1e-{digits}" if digits else f"{deviation:.3g}"

@@ -16,9 +16,8 @@ from hesrpt.errors import FitWarning, OverloadWarning
 from hesrpt.optimal.bounds import lower_bound
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims import Claim, claim_of, judge_which
-from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import COMPARED_POLICIES, SHAPE, Exhibit, Row, Settings
-from hesrpt.paper.speedup_curves import FittedCurve
+from hesrpt.paper.figures import FittedCurve, FlowTimeTable, get_parameters
 from hesrpt.plotting import paper_figures
 from hesrpt.policies import HeSrpt, Knee, PolicyLike
 from hesrpt.simulator import Simulation, simulate
@@ -35,30 +34,17 @@ _MAX_NAMED_CURVES = 12
 _TITLES = {"hesrpt": "heSRPT with a fitted p", "equi": "EQUI", "srpt": "SRPT"}
 
 
-def choose_few_servers(settings: Settings) -> int:
-    """Return a number of servers far below the number of jobs."""
-    return max(settings.jobs // 8, 1)
-
-
 def exhibit_whole_servers(
     divisible: FlowTimeTable, whole: FlowTimeTable, few: FlowTimeTable, settings: Settings
 ) -> Exhibit:
     """Return the comparison of Fig. 4 with whole servers, and with fewer servers than jobs."""
-    few_servers, sets = choose_few_servers(settings), settings.get_seeds(SETS)
-    rows: list[Row] = [
-        {"N": servers, "whole": is_whole} | row
-        for servers, is_whole, table in (
-            (settings.servers, False, divisible),
-            (settings.servers, True, whole),
-            (few_servers, True, few),
-        )
-        for row in table.rows(sets)
-    ]
-    change = max(
-        abs(whole.ratio(p, policy) / divisible.ratio(p, policy) - 1)
-        for p in whole.powers
-        for policy in whole.competitors
-    )
+    tables, rows = {}, []
+    for table in (divisible, whole, few):
+        servers, is_whole, _ = table.system
+        tables[f"{servers:,} {'whole' if is_whole else 'divisible'} servers"] = table
+        rows += [{"N": servers, "whole": is_whole} | row for row in table.rows()]
+    before, sets = divisible.ratios, few.system.seeds
+    change = max(abs(ratio / before[case] - 1) for case, ratio in whole.ratios.items())
     equi = [few.ratio(p, "equi") for p in few.powers]
     parameters = get_parameters(settings) | {"sets": len(sets)}
     del parameters["N"]
@@ -67,16 +53,10 @@ def exhibit_whole_servers(
         title="Whole servers, and fewer servers than jobs",
         sentence=(
             f"On {settings.servers:,} servers, allocating whole servers changes a ratio by at most "
-            f"{change:.1%}. On {few_servers} servers, jobs take {min(equi):.2f} to {max(equi):.2f} "
-            "times as long under EQUI as under heSRPT."
+            f"{change:.1%}. On {few.system.servers:,} servers, jobs take {min(equi):.2f} to "
+            f"{max(equi):.2f} times as long under EQUI as under heSRPT."
         ),
-        figure=paper_figures.draw_ratio_panels(
-            {
-                f"{settings.servers:,} divisible servers": divisible,
-                f"{settings.servers:,} whole servers": whole,
-                f"{few_servers} whole servers": few,
-            }
-        ),
+        figure=paper_figures.draw_ratio_panels(tables),
         rows=rows,
         parameters=parameters,
         note=(
@@ -98,10 +78,8 @@ def exhibit_amdahl(settings: Settings) -> Exhibit:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # how bad the fit is, is the subject
             p = fit_power_law(fitted_at, speedup.rate(fitted_at)).p
-        rows += [
-            {"parallel_fraction": fraction, "fitted_p": p} | row
-            for row in _compare_with_optimum(speedup, p, servers, jobs, sets)
-        ]
+        label = {"parallel_fraction": fraction}
+        rows += _compare_with_optimum(label, speedup, p, servers, jobs, sets)
     ratio = {(row["parallel_fraction"], row["policy"]): row["ratio_to_optimum"] for row in rows}
     losses = [ratio[f, "hesrpt"] - 1 for f in fractions]
     equi_wins = [f for f in fractions if ratio[f, "equi"] < ratio[f, "hesrpt"]]
@@ -130,15 +108,11 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
     rows: list[Row] = []
     for fit in fits:
         p = _NO_GROWTH if fit.power_law is None else fit.power_law.p
-        rows += [
-            {"curve": fit.curve.application, "fitted_p": p} | row
-            for row in _compare_with_optimum(fit.curve.concave, p, servers, jobs, sets)
-        ]
+        label = {"curve": fit.curve.application}
+        rows += _compare_with_optimum(label, fit.curve.concave, p, servers, jobs, sets)
     losses = [row["ratio_to_optimum"] - 1 for row in rows if row["policy"] == "hesrpt"]
-    if len(fits) <= _MAX_NAMED_CURVES:
-        figure = paper_figures.draw_losses_on_curves(rows, _TITLES)
-    else:
-        figure = paper_figures.draw_loss_distribution(rows, _TITLES)
+    has_many = len(fits) > _MAX_NAMED_CURVES
+    draw = paper_figures.draw_loss_distribution if has_many else paper_figures.draw_losses_on_curves
     return Exhibit(
         name="beyond_measured",
         title="Measured speedups",
@@ -146,7 +120,7 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
             f"On {len(fits)} measured curves, the mean flow time of heSRPT with a fitted p is at "
             f"most {max(losses):.1%} above the optimum; the median is {np.median(losses):.1%}."
         ),
-        figure=figure,
+        figure=draw(rows, _TITLES),
         rows=rows,
         parameters=_get_parameters(jobs, servers, settings),
         note=(
@@ -158,7 +132,7 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
 
 
 def _compare_with_optimum(
-    speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
+    label: Row, speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
 ) -> list[Row]:
     """Return each policy's mean flow time relative to the optimum; heSRPT assumes ``p``."""
     policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
@@ -167,14 +141,9 @@ def _compare_with_optimum(
     rows: list[Row] = []
     for name, policy in policies.items():
         times = np.array([simulate(batch, servers, policy).mean_flow_time for batch in batches])
-        rows.append(
-            {
-                "policy": name,
-                "ratio_to_optimum": float(times.sum() / best.sum()),
-                "lowest_of_sets": float((times / best).min()),
-                "highest_of_sets": float((times / best).max()),
-            }
-        )
+        spread = {"lowest_of_sets": min(times / best), "highest_of_sets": max(times / best)}
+        ratio = times.sum() / best.sum()
+        rows.append({**label, "fitted_p": p, "policy": name, "ratio_to_optimum": ratio, **spread})
     return rows
 
 
@@ -281,12 +250,11 @@ def compare_with_best(
     for row in rows:
         if not row["overloaded"]:
             times.setdefault((row["p"], row["load"]), {})[row["policy"]] = row["mean_flow_time"]
-    ratios = {}
-    for key, here in times.items():
-        own = here.pop(policy, inf)
-        if here:
-            ratios[key] = own / min(here.values())
-    return ratios
+    return {
+        case: here.pop(policy, inf) / min(here.values())
+        for case, here in times.items()
+        if here.keys() - {policy}
+    }
 
 
 @claim_of("Section 4.3")
@@ -315,11 +283,8 @@ def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Claim:
 # SRPT is left out: at p = 0.5 it is overloaded, and all others would look alike next to it.
 BOUNDED_POLICIES = ("equi", "hesrpt", "adaptive")
 BOUNDED_LOADS = (0.3, 0.5, 0.7, 0.9)
-
-
-def count_jobs(settings: Settings) -> int:
-    """Return the number of jobs in a stream: bounds take longer than simulations."""
-    return settings.stream // 50
+#: Streams are shorter by this factor than others: bounds take longer than simulations.
+BOUNDED_PART = 50
 
 
 def bound_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
@@ -347,6 +312,7 @@ def bound_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
 
 def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
     """Return the ratios of mean flow times to the bound over the load."""
+    jobs = settings.stream // BOUNDED_PART
     worst = {
         policy: max(row["ratio_to_bound"] for row in rows if row["policy"] == policy)
         for policy in BOUNDED_POLICIES
@@ -361,10 +327,10 @@ def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
         ),
         figure=paper_figures.draw_ratios_to_bound(rows),
         rows=list(rows),
-        parameters=_describe_streams(settings, count_jobs(settings), whole=False),
+        parameters=_describe_streams(settings, jobs, whole=False),
         note=(
             f"{SERVERS} divisible servers, Poisson arrivals, exponential sizes. A dot is the mean "
-            f"over {STREAMS} streams of {count_jobs(settings):,} jobs, and its line spans the "
+            f"over {STREAMS} streams of {jobs:,} jobs, and its line spans the "
             "streams. The best possible is at least the bound, so policies are at most this far "
             "from it. Streams are short, and start with an empty system, because bounds of long "
             "ones take long."

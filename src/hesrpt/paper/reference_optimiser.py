@@ -40,7 +40,7 @@ class Optimum:
     shares: list[FloatArray]  # of the jobs 1 … k in each phase
 
     @property
-    def shares_in_long_phases(self) -> list[FloatArray]:
+    def long_phases(self) -> list[FloatArray]:
         """The shares in the phases that are long enough to affect the cost."""
         is_long = self.durations > _SHORT_PHASE * self.durations.sum()
         return [shares for shares, long in zip(self.shares, is_long, strict=True) if long]
@@ -51,8 +51,7 @@ def optimise(
 ) -> Optimum:
     """Minimise the total flow time (or makespan) of jobs, listed from the last one to end."""
     program = _Program(np.asarray(sizes, dtype=np.float64), speedup, servers, makespan)
-    point, t = program.start(), 1.0
-    gap = np.inf
+    point, t, gap = program.start(), 1.0, np.inf
     while gap > _TARGET_GAP:
         nearer = program.centre(point, t * _GROWTH)
         if nearer is None:
@@ -63,11 +62,10 @@ def optimise(
     if gap > _MAX_GAP:
         raise ArithmeticError(f"the optimiser is stuck {gap:.1g} from the optimum")
     scale = float(np.sum(sizes)) / program.full_speed
-    durations, used = point[: program.phases], point[program.phases :]
-    shares = used / durations[program.phase_of]
+    shares = point[program.pair] / point[program.phase_of]
     return Optimum(
         cost=float(program.cost @ point) * scale,
-        durations=durations * scale,
+        durations=point[: len(sizes)] * scale,
         shares=np.split(shares, np.cumsum(program.present)[:-1]),
     )
 
@@ -80,17 +78,17 @@ class _Program:
         self.speedup, self.servers = speedup, servers
         self.full_speed = float(speedup(servers))
         self.target = sizes / sizes.sum()
-        self.present = np.arange(jobs, 0, -1)
-        self.phases = len(self.present)
+        self.present = np.arange(jobs, 0, -1)  # in each phase
         # Each pair of a phase and a job in it: indices of the phase, the job and the variable y.
-        self.phase_of = np.repeat(np.arange(self.phases), self.present)
+        self.phase_of = np.repeat(np.arange(jobs), self.present)
         self.job_of = np.concatenate([np.arange(k) for k in self.present])
-        self.pair = self.phases + np.arange(len(self.job_of))
-        self.cost = np.zeros(self.phases + len(self.pair))
-        self.cost[: self.phases] = 1.0 if makespan else self.present
-        self.room = np.zeros((self.phases, len(self.cost)))
-        self.room[:, : self.phases] = np.eye(self.phases)
-        self.room[self.phase_of, self.pair] = -1.0
+        self.pair = jobs + np.arange(len(self.job_of))
+        variables = jobs + len(self.pair)
+        self.cost = np.zeros(variables)
+        self.cost[:jobs] = 1.0 if makespan else self.present
+        # Linear constraints: each phase has enough servers, and no variable is negative.
+        self.linear = np.concatenate((np.eye(jobs, variables), np.eye(variables)))
+        self.linear[self.phase_of, self.pair] = -1.0
 
     def start(self) -> FloatArray:
         """Return a feasible point: equal shares, with some of the servers idle."""
@@ -105,41 +103,34 @@ class _Program:
         return share, self.speedup.rate(share * self.servers) / self.full_speed
 
     def _slacks(self, point: FloatArray) -> FloatArray:
+        """Return the slacks of all constraints, those of the jobs' work first."""
         work = np.bincount(self.job_of, point[self.phase_of] * self._rates(point)[1])
-        return np.concatenate((work - self.target, self.room @ point, point))
+        return np.concatenate((work - self.target, self.linear @ point))
 
     def _barrier(self, point: FloatArray, t: float) -> float:
-        if not point.min() > 0:
-            return np.inf
-        slacks = self._slacks(point)
-        if not slacks.min() > 0:
-            return np.inf
-        return float(t * (self.cost @ point) - np.log(slacks).sum())
+        slacks = self._slacks(point) if point.min() > 0 else point
+        return float(t * (self.cost @ point) - np.log(slacks).sum()) if slacks.min() > 0 else np.inf
 
     def _newton(self, point: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
         """Return the gradient and the Hessian of the barrier function."""
         share, rate = self._rates(point)
-        held, jobs = share * self.servers, len(self.target)
-        unit = self.servers / self.full_speed
+        held, unit = share * self.servers, self.servers / self.full_speed
         slope = self.speedup.slope(held) * unit
         near = 1e-5
         bend = self.speedup.slope(held * (1 + near)) - self.speedup.slope(held * (1 - near))
         curvature = bend * unit / (2 * near * share) / point[self.phase_of]
 
         slacks = self._slacks(point)
-        work_slack, room_slack = slacks[:jobs], slacks[jobs : jobs + self.phases]
-        work = np.zeros((jobs, len(point)))
+        work = np.zeros((len(self.target), len(point)))
         work[self.job_of, self.phase_of] = rate - share * slope
         work[self.job_of, self.pair] = slope
-        rows = np.concatenate((work / work_slack[:, None], self.room / room_slack[:, None]))
-        gradient = t * self.cost - rows.sum(axis=0) - 1 / point
-        hessian = rows.T @ rows + np.diag(1 / point**2)
-        weight = -curvature / work_slack[self.job_of]
-        np.add.at(hessian, (self.phase_of, self.phase_of), weight * share**2)
-        np.add.at(hessian, (self.pair, self.pair), weight)
-        np.add.at(hessian, (self.pair, self.phase_of), -weight * share)
-        np.add.at(hessian, (self.phase_of, self.pair), -weight * share)
-        return gradient, hessian
+        rows = np.concatenate((work, self.linear)) / slacks[:, None]
+        # The work of a pair is curved only in the direction in which its share changes.
+        change = np.eye(len(point))[self.pair]
+        change[np.arange(len(share)), self.phase_of] = -share
+        weight = -curvature / slacks[self.job_of]
+        hessian = rows.T @ rows + (change.T * weight) @ change
+        return t * self.cost - rows.sum(axis=0), hessian
 
     def centre(self, point: FloatArray, t: float) -> FloatArray | None:
         """Return the minimum of the barrier function near a point, or None if it is not found."""
@@ -164,9 +155,13 @@ class _Program:
 
 
 class Case:
-    """Random jobs from the largest to the smallest, a random number of servers and a random p."""
+    """Random jobs from the largest to the smallest, a random number of servers and a random p.
+
+    ``rng`` draws further random values.
+    """
 
     def __init__(self, rng: np.random.Generator, max_jobs: int) -> None:
+        self.rng = rng
         self.jobs = int(rng.integers(2, max_jobs + 1))
         self.p = float(rng.uniform(0.05, 0.9))
         self.servers = float(np.exp(rng.uniform(0, 14)))
@@ -183,10 +178,7 @@ class Case:
         return closed_form.total_flow_time(self.sizes, self.servers, self.p)
 
 
-def generate_cases(
-    seed: int, count: int, max_jobs: int
-) -> Iterator[tuple[Case, np.random.Generator]]:
-    """Yield random cases, each with the generator that draws further random values."""
+def generate_cases(seed: int, count: int, max_jobs: int) -> Iterator[Case]:
+    """Yield random cases, which share one generator of random values."""
     rng = np.random.default_rng(seed)
-    for _ in range(count):
-        yield Case(rng, max_jobs), rng
+    return (Case(rng, max_jobs) for _ in range(count))

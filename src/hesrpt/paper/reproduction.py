@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper import evaluation, extensions, speedup_curves
+from hesrpt.paper import extensions, figures
 from hesrpt.paper.claims import RULES, Claim, Verdict, count_verdicts
 from hesrpt.paper.exhibits import (
     POWERS,
@@ -25,9 +25,8 @@ from hesrpt.paper.exhibits import (
     get_versions,
     save_page,
 )
-from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
-from hesrpt.paper.theorems import THEOREM_CHECKS
-from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.figures import CURVES_PER_PAGE, FittedCurve, FlowTimeTable, System
+from hesrpt.paper.statements import EXAMPLE_CHECKS, THEOREM_CHECKS
 from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
 
@@ -117,27 +116,22 @@ def reproduce(
         curves=read_curves(curves) if isinstance(curves, str | Path) else list(curves),
         stream=stream,
     )
-    fits = [
-        speedup_curves.fit_curve(curve) for curve in settings.curves or speedup_curves.PUBLISHED
-    ]
+    fits = [figures.fit_curve(curve) for curve in settings.curves or figures.PUBLISHED]
     tasks = _create_tasks(settings, fits)
-    figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
-    total = sum(_DURATIONS[kind] for kind, *_ in tasks) + figures * _DURATIONS["figure"]
+    pages = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
+    kinds = [kind for kind, *_ in tasks] + ["figure"] * pages
+    total = sum(_DURATIONS.get(kind, _USUAL_DURATION) for kind in kinds)
     done = 0
 
     def advance(kind: str) -> None:
         nonlocal done
-        done += _DURATIONS[kind]
+        done += _DURATIONS.get(kind, _USUAL_DURATION)
         if progress is not None:
             progress(done, total, kind)
 
     directory = None if out is None else prepare_directory(out)
     results = run_tasks(tasks, cores=cores, on_done=lambda key: advance(key[0]))
-    reproduction = Reproduction(
-        settings=settings,
-        exhibits=_create_exhibits(settings, fits, results),
-        claims=_create_claims(settings, fits, results),
-    )
+    reproduction = _assemble(settings, fits, results)
     if directory is not None:
         formats = ("png", "svg", "pdf") if pdf else ("png", "svg")
         saving = {
@@ -153,32 +147,17 @@ def reproduce(
 # The number of figures, not counting the pages of measured curves.
 _SINGLE_FIGURES = 10
 # Roughly how long a task of each kind takes, for the progress bar.
-_DURATIONS = {
-    "measured": 10,
-    "amdahl": 10,
-    "divisible": 30,
-    "whole": 20,
-    "few": 15,
-    "claims": 3,
-    "arrivals": 10,
-    "bounds": 20,
-    "figure": 8,
-}
+_DURATIONS = {"divisible": 30, "whole": 20, "bounds": 20, "few": 15, "claims": 3}
+_USUAL_DURATION = 10
 _TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguishes it
 
 
 def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey, Callable[[], Any]]:
     """Return the computations that take time, the longest ones first."""
-    few_seeds = settings.get_seeds(extensions.SETS)
-    systems = {
-        "divisible": (settings.servers, False, settings.get_seeds()),
-        "whole": (settings.servers, True, few_seeds),
-        "few": (extensions.choose_few_servers(settings), True, few_seeds),
-    }
     comparisons = {
-        (name, p): partial(evaluation.simulate_sets, p, servers, whole, settings.jobs, seeds)
+        (name, p): partial(figures.simulate_sets, p, system, settings.jobs)
         for p in POWERS
-        for name, (servers, whole, seeds) in systems.items()
+        for name, system in _get_systems(settings).items()
     }
     seeds = range(settings.seed, settings.seed + extensions.STREAMS)
     streams = {
@@ -186,7 +165,7 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
         for p in extensions.POWERS
         for load in reversed(extensions.LOADS)
     }
-    bounded_jobs = extensions.count_jobs(settings)
+    bounded_jobs = settings.stream // extensions.BOUNDED_PART
     bounds = {
         ("bounds", p, load): partial(extensions.bound_load, p, load, bounded_jobs, seeds)
         for p in extensions.POWERS
@@ -203,55 +182,50 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
     return {**others, **bounds, **comparisons, **checks, **streams}
 
 
-def _create_exhibits(
+def _get_systems(settings: Settings) -> dict[str, System]:
+    """Return the systems on which policies are compared; the last has far fewer servers."""
+    few_seeds = settings.get_seeds(extensions.SETS)
+    return {
+        "divisible": System(settings.servers, False, settings.get_seeds()),
+        "whole": System(settings.servers, True, few_seeds),
+        "few": System(max(settings.jobs // 8, 1), True, few_seeds),
+    }
+
+
+def _assemble(
     settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
-) -> list[Exhibit]:
+) -> Reproduction:
+    """Create the figures, and list the claims in the order of the paper."""
     divisible, whole, few = (
-        _create_table(system, results) for system in ("divisible", "whole", "few")
+        FlowTimeTable(system, *({p: results[name, p][part] for p in POWERS} for part in (0, 1)))
+        for name, system in _get_systems(settings).items()
+    )
+    arrivals, bounds = (
+        [row for key in sorted(results) if key[0] == kind for row in results[key]]
+        for kind in ("arrivals", "bounds")
     )
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
-    return [
-        speedup_curves.exhibit_power_laws(),
-        speedup_curves.exhibit_paper_fits(),
-        speedup_curves.exhibit_measured_curves(fits, source),
-        evaluation.exhibit_three_jobs(),
-        evaluation.exhibit_comparison(divisible, settings),
-        evaluation.exhibit_ratios(divisible, settings),
-        extensions.exhibit_whole_servers(
-            divisible.select_first(extensions.SETS), whole, few, settings
-        ),
+    few_sets = divisible.select_first(extensions.SETS)
+    exhibits = [
+        figures.exhibit_power_laws(),
+        figures.exhibit_paper_fits(),
+        figures.exhibit_measured_curves(fits, source),
+        figures.exhibit_three_jobs(),
+        *figures.exhibit_comparison(divisible, settings),
+        extensions.exhibit_whole_servers(few_sets, whole, few, settings),
         results["amdahl",],
         results["measured",],
-        extensions.exhibit_arrivals(_collect_rows(results, "arrivals"), settings),
-        extensions.exhibit_bounds(_collect_rows(results, "bounds"), settings),
+        extensions.exhibit_arrivals(arrivals, settings),
+        extensions.exhibit_bounds(bounds, settings),
     ]
-
-
-def _create_table(system: str, results: Mapping[_TaskKey, Any]) -> evaluation.FlowTimeTable:
-    return evaluation.FlowTimeTable(
-        times={p: results[system, p][0] for p in POWERS},
-        alphas={p: results[system, p][1] for p in POWERS},
-    )
-
-
-def _collect_rows(results: Mapping[_TaskKey, Any], kind: str) -> list[Row]:
-    """Return the rows of all streams in the order of p and load."""
-    keys = sorted(key for key in results if key[0] == kind)
-    return [row for key in keys for row in results[key]]
-
-
-def _create_claims(
-    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
-) -> list[Claim]:
-    """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
-    table = _create_table("divisible", results)
-    return [
+    claims = [
         *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
-        speedup_curves.check_power_laws_fit(fits),
+        figures.check_power_laws_fit(fits),
         *(results["claims", check.__name__] for check in THEOREM_CHECKS),
-        *evaluation.judge_comparison(table, has_paper_size=settings.has_paper_size),
-        extensions.check_arrivals(extensions.compare_with_best(_collect_rows(results, "arrivals"))),
+        *figures.judge_comparison(divisible, has_paper_size=settings.has_paper_size),
+        extensions.check_arrivals(extensions.compare_with_best(arrivals)),
     ]
+    return Reproduction(settings, exhibits, claims)
 
 
 _INTRODUCTION = """\

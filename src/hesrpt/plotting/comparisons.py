@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from hesrpt.plotting.style import (
-    FULL_WIDTH,
     REFERENCE_COLOUR,
     Figure,
     add_legend_below,
+    create_panels,
     format_ratio,
     get_styles,
     use_log_scale,
@@ -25,8 +25,7 @@ _POINTS = 400
 @with_house_style
 def draw_comparison(comparison: Comparison) -> Figure:
     """Draw mean flow times relative to the best policy, and the distribution of flow times."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = create_panels(2, 3.4)
     _draw_ratios(left, comparison)
     _draw_flow_times(right, comparison)
     add_legend_below(figure, right, most_columns=6)
@@ -70,9 +69,8 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     axes.set_xlim(left / room**0.06, right * room**0.2)
     axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(comparison)), [styles[policy].title for policy in comparison])
-    axes.set_ylim(len(comparison) - 0.5, -0.7)
+    axes.set(ylim=(len(comparison) - 0.5, -0.7), xlabel=label)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(label)
 
 
 def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:

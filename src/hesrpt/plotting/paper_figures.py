@@ -25,6 +25,7 @@ from hesrpt.plotting.style import (
     add_legend_below,
     align_crowded_labels,
     create_panel,
+    create_panels,
     escape_text,
     format_ratio,
     get_style,
@@ -35,8 +36,7 @@ from hesrpt.plotting.style import (
 )
 
 if TYPE_CHECKING:
-    from hesrpt.paper.evaluation import FlowTimeTable
-    from hesrpt.paper.speedup_curves import FittedCurve
+    from hesrpt.paper.figures import FittedCurve, FlowTimeTable
 
 # Space to leave around the dots on a logarithmic axis.
 _MARGIN = 1.5
@@ -51,38 +51,34 @@ def draw_mean_flow_times(table: FlowTimeTable) -> Figure:
 
     Every panel starts just below heSRPT and spans the same ratio, so that distances are comparable.
     """
-    figure = Figure(figsize=(FULL_WIDTH, 2.5), layout="constrained")
-    panels = figure.subplots(1, len(table.powers), sharey=True)
+    figure, panels = create_panels(len(table.powers), 2.5, share_y=True)
     ratios = [
-        table.times[p][policy].max() / table.times[p]["hesrpt"].min()
-        for p in table.powers
-        for policy in table.policies
+        times.max() / by_policy["hesrpt"].min()
+        for by_policy in table.times.values()
+        for times in by_policy.values()
     ]
     span = float(max(ratios)) * _MARGIN**2
-    for axes, p in zip(panels, table.powers, strict=True):
-        start = float(table.times[p]["hesrpt"].min()) / _MARGIN
-        axes.set_xlim(start, start * span)
-        for place, policy in enumerate(table.policies):
-            times, style = table.times[p][policy], get_style(policy)
+    for axes, (p, by_policy) in zip(panels, table.times.items(), strict=True):
+        start = float(by_policy["hesrpt"].min()) / _MARGIN
+        axes.set(title=f"p = {p:g}", xscale="log", xlim=(start, start * span))
+        for place, (policy, times) in enumerate(by_policy.items()):
+            style = get_style(policy)
             median, ratio = table.median(p, policy), table.ratio(p, policy)
             axes.plot(median, place, style.marker, color=style.colour)
             axes.hlines(place, times.min(), times.max(), color=style.colour, linewidth=1.2)
             is_far_right = ratio > span**0.6
-            end = (times.min(), place) if is_far_right else (times.max(), place)
-            side, offset = ("right", -5) if is_far_right else ("left", 5)
-            write_beside(axes, format_ratio(ratio), end, offset, 7, ha=side)
-        axes.axvline(
-            table.median(p, "hesrpt"), color=REFERENCE_COLOUR, linewidth=0.7, linestyle=":"
-        )
-        axes.set_xscale("log")
-        axes.set_title(f"p = {p:g}")
+            end, side, offset = (
+                (times.min(), "right", -5) if is_far_right else (times.max(), "left", 5)
+            )
+            write_beside(axes, format_ratio(ratio), (end, place), offset, 7, ha=side)
+        best = table.median(p, "hesrpt")
+        axes.axvline(best, color=REFERENCE_COLOUR, linewidth=0.7, linestyle=":")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(visible=False, axis="y")
-    panels[0].set_yticks(
-        range(len(table.policies)), [get_style(policy).title for policy in table.policies]
-    )
-    panels[0].set_ylim(len(table.policies) - 0.5, -0.5)
+    titles = [get_style(policy).title for policy in table.policies]
+    panels[0].set_yticks(range(len(titles)), titles)
+    panels[0].set_ylim(len(titles) - 0.5, -0.5)
     figure.supxlabel("mean flow time (1 = smallest job on one server)", fontsize="medium")
     return figure
 
@@ -100,8 +96,7 @@ def draw_ratios(table: FlowTimeTable) -> Figure:
 @with_house_style
 def draw_ratio_panels(tables: Mapping[str, FlowTimeTable]) -> Figure:
     """Draw mean flow times relative to heSRPT over p, in one panel for each system."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1, len(tables), sharey=True)
+    figure, panels = create_panels(len(tables), 3.0, share_y=True)
     for axes, (title, table) in zip(panels, tables.items(), strict=True):
         _draw_ratios(axes, table)
         align_crowded_labels(axes)
@@ -113,11 +108,10 @@ def draw_ratio_panels(tables: Mapping[str, FlowTimeTable]) -> Figure:
 
 def _draw_ratios(axes: Axes, table: FlowTimeTable) -> None:
     for policy in table.policies:
-        by_set = {p: table.ratios_by_set(p, policy) for p in table.powers}
-        points = [
-            (p, table.ratio(p, policy), float(ratios.min()), float(ratios.max()))
-            for p, ratios in by_set.items()
-        ]
+        points = []
+        for p in table.powers:
+            ratios = table.ratios_by_set(p, policy)
+            points.append((p, table.ratio(p, policy), float(ratios.min()), float(ratios.max())))
         _draw_line(axes, points, get_style(policy).line_options)
     use_power_axis(axes, table.powers)
     use_log_scale(axes)
@@ -145,8 +139,7 @@ def draw_ratios_to_bound(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def _draw_by_load(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
     """Draw a column over the load, in one panel for each p, with the spread of the streams."""
     powers = sorted({row["p"] for row in rows})
-    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(powers), squeeze=False)[0]
+    figure, panels = create_panels(len(powers), 3.4)
     for axes, p in zip(panels, powers, strict=True):
         for policy in dict.fromkeys(row["policy"] for row in rows):
             points = [
@@ -156,14 +149,14 @@ def _draw_by_load(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
             ]
             _draw_line(axes, points, get_style(policy).line_options)
         use_log_scale(axes)
-        axes.set_xlim(0, 1)
-        axes.set_title(f"p = {p:g}")
-        axes.set_xlabel("load (work per server and unit of time)")
+        axes.set(title=f"p = {p:g}", xlim=(0, 1), xlabel="load (work per server and unit of time)")
     add_legend_below(figure, panels[0])
     return figure
 
 
 # --- heSRPT with a fitted p -------------------------------------------------------------------
+
+_SPREAD_OVER_SETS = ("ratio_to_optimum", "lowest_of_sets", "highest_of_sets")
 
 
 @with_house_style
@@ -172,10 +165,9 @@ def draw_losses_under_amdahl(
 ) -> Figure:
     """Draw mean flow times relative to the optimum over the fraction f of Amdahl's law."""
     figure, axes = create_panel(PANEL_WIDTH + 1, 3.4)
-    columns = ("ratio_to_optimum", "lowest_of_sets", "highest_of_sets")
     for policy, title in titles.items():
         points = [
-            (1 - row["parallel_fraction"], *(row[name] for name in columns))
+            (1 - row["parallel_fraction"], *(row[name] for name in _SPREAD_OVER_SETS))
             for row in rows
             if row["policy"] == policy
         ]
@@ -201,9 +193,7 @@ def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str
         style = get_style(policy)
         for number, row in enumerate(row for row in rows if row["policy"] == policy):
             at = number + 0.26 * (place - (len(titles) - 1) / 2)
-            ratio, low, high = (
-                row[name] for name in ("ratio_to_optimum", "lowest_of_sets", "highest_of_sets")
-            )
+            ratio, low, high = (row[name] for name in _SPREAD_OVER_SETS)
             axes.hlines(at, low, high, color=style.colour, linewidth=1.2)
             axes.plot(ratio, at, style.marker, color=style.colour, label="" if number else title)
             write_beside(axes, f"{ratio:.2f}", (high, at), 5, 7)
@@ -264,11 +254,8 @@ def draw_power_laws(powers: Sequence[float], servers: FloatArray) -> Figure:
         axes.plot(servers, servers**p, color=colour, linestyle="--" if p == 1 else "-")
         end = servers[-1], servers[-1] ** p
         write_beside(axes, f"p = {p:g}", end, 4, annotation_clip=False)
-    axes.set_xlim(1, servers[-1])
-    axes.set_ylim(0, servers[-1])
-    axes.set_xticks([1, 8, 16, 24, 32])
-    axes.set_xlabel("servers k")
-    axes.set_ylabel("speedup $s(k) = k^p$")
+    axes.set(xlim=(1, servers[-1]), ylim=(0, servers[-1]), xticks=[1, 8, 16, 24, 32])
+    axes.set(xlabel="servers k", ylabel="speedup $s(k) = k^p$")
     return figure
 
 
@@ -280,8 +267,7 @@ def draw_fitted_power_laws(powers: Mapping[str, float], servers: FloatArray) -> 
         axes.plot(servers, servers**p, color=colour, label=f"{name}: p = {p:g}")
     axes.plot(servers, servers, color="grey", linestyle="--", label="p = 1")
     _use_binary_log_scales(axes)
-    axes.set_xlabel("servers")
-    axes.set_ylabel("speedup")
+    axes.set(xlabel="servers", ylabel="speedup")
     figure.legend(loc="outside right upper")
     return figure
 
@@ -324,17 +310,10 @@ def _draw_measured_curve(axes: Axes, fitted: FittedCurve) -> None:
     lowest = min(float(speedups[speedups > 0].min(initial=1.0)), 1.0)
     # Leave room for the labels above the curve.
     axes.set_ylim(lowest * 0.8, max(float(speedups.max()), 1.0) ** 1.35 * 2.0)
-    axes.annotate(
-        "\n".join(labels) or "does not grow",
-        (0.04, 0.97),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=6.5,
-    )
+    text = "\n".join(labels) or "does not grow"
+    axes.text(0.04, 0.97, text, transform=axes.transAxes, va="top", fontsize=6.5)
     name = escape_text(fitted.curve.application) or "measured"
-    axes.set_title(
-        "\n".join(textwrap.wrap(name, 26, max_lines=2, placeholder=" …")), fontsize="small"
-    )
+    axes.set_title(textwrap.fill(name, 26, max_lines=2, placeholder=" …"), fontsize="small")
 
 
 def _choose_shades(count: int) -> list[Any]:

@@ -82,24 +82,18 @@ def _stack(axes: Axes, edges: FloatArray, values: FloatArray, shades: FloatArray
 
 
 def _add_key(
-    figure: Figure,
-    schedule: Schedule,
-    by_completion: IntArray,
-    shades: FloatArray,
-    unit: str,
+    figure: Figure, schedule: Schedule, by_completion: IntArray, shades: FloatArray, unit: str
 ) -> None:
     """Add a legend of the jobs, or a scale of colours if jobs are drawn in groups."""
     if len(by_completion) <= _MAX_GROUPS:
         sizes, names = schedule.workload.sizes, schedule.workload.names
-        labels = [
-            f"{escape_text(_shorten(names[job]))} ({sizes[job]:.3g}{unit})" for job in by_completion
-        ]
+        labels = []
+        for job in by_completion:
+            name = names[job] if len(names[job]) <= _MAX_NAME else names[job][: _MAX_NAME - 1] + "…"
+            labels.append(f"{escape_text(name)} ({sizes[job]:.3g}{unit})")
+        areas = [Patch(color=shade) for shade in shades]
         figure.legend(
-            [Patch(color=shade) for shade in shades],
-            labels,
-            title="job (size)",
-            loc="outside right upper",
-            alignment="left",
+            areas, labels, title="job (size)", loc="outside right upper", alignment="left"
         )
         return
     colours = ScalarMappable(cmap=ListedColormap(shades))
@@ -108,19 +102,15 @@ def _add_key(
     bar.set_label(f"{len(by_completion):,} jobs in order of completion, {len(shades)} groups")
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
-
-
 def _choose_times(schedule: Schedule) -> FloatArray:
     """Return the times to draw: 0, arrivals, ends of phases and jobs, or a sample of them."""
-    limit = _MAX_TIMES if len(schedule.workload) > _MANY_JOBS else 10 * _MAX_TIMES
-    ends = schedule.timeline.sample_ends(limit)
-    known = [np.zeros(1), ends, np.array([schedule.makespan])]
-    if len(schedule.workload) <= limit:
+    workload = schedule.workload
+    limit = _MAX_TIMES if len(workload) > _MANY_JOBS else 10 * _MAX_TIMES
+    known = [schedule.timeline.sample_ends(limit), np.array([0.0, schedule.makespan])]
+    if len(workload) <= limit:
         known.append(schedule.completion_times)
-        if schedule.workload.arrivals is not None:
-            known.append(schedule.workload.arrivals)
+        if workload.arrivals is not None:
+            known.append(workload.arrivals)
     return np.unique(np.concatenate(known))
 
 
@@ -128,11 +118,12 @@ def _sum_remaining(schedule: Schedule, times: FloatArray, groups: list[IntArray]
     """Return the remaining size of each group (first axis) just before and after each time."""
     arrivals = schedule.workload.arrivals
     arrived = np.full(len(schedule.workload), -np.inf) if arrivals is None else arrivals
-    rows = []
     remaining = schedule.timeline.remaining(schedule.workload, times)
-    for time, sizes in zip(times, remaining, strict=True):
-        rows.append(_sum_groups(np.where(arrived < time, sizes, 0.0), groups))
-        rows.append(_sum_groups(np.where(arrived <= time, sizes, 0.0), groups))
+    rows = [
+        _sum_groups(np.where(present, sizes, 0.0), groups)
+        for time, sizes in zip(times, remaining, strict=True)
+        for present in (arrived < time, arrived <= time)
+    ]
     return np.array(rows).T
 
 

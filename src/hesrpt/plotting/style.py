@@ -76,25 +76,22 @@ class Style:
         }
 
 
+_STYLES = {
+    name: Style(entry.title, entry.colour, entry.marker, entry.line)
+    for name, entry in POLICIES.items()
+}
 # Wide and pale, so that a simulated policy that agrees with the record stays visible on top of it.
-_RECORDED_STYLE = Style(RECORDED, "#B5B5B5", "X", width=3.5)
+_STYLES[RECORDED] = Style(RECORDED, "#B5B5B5", "X", width=3.5)
 # For policies that are not in the registry, such as a user's own.
 _OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#C46210")
 
 
 def get_styles(policies: Iterable[str]) -> dict[str, Style]:
     """Return the style of each policy; unregistered ones get the remaining colours in turn."""
-    remaining_colours = cycle(_OTHER_COLOURS)
-    styles = {}
-    for policy in policies:
-        if policy == RECORDED:
-            styles[policy] = _RECORDED_STYLE
-        elif policy in POLICIES:
-            entry = POLICIES[policy]
-            styles[policy] = Style(entry.title, entry.colour, entry.marker, entry.line)
-        else:
-            styles[policy] = Style(policy, next(remaining_colours))
-    return styles
+    remaining = cycle(_OTHER_COLOURS)
+    return {
+        one: _STYLES[one] if one in _STYLES else Style(one, next(remaining)) for one in policies
+    }
 
 
 def get_style(policy: str) -> Style:
@@ -118,8 +115,7 @@ class _PlainLogLocator(Locator):
 
     def __call__(self) -> Sequence[float]:
         assert self.axis is not None
-        low, high = self.axis.get_view_interval()
-        return self.tick_values(low, high)
+        return self.tick_values(*self.axis.get_view_interval())
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
         low, high = max(min(vmin, vmax), 1e-300), max(vmin, vmax)
@@ -142,10 +138,9 @@ def use_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
 
 def use_power_axis(axes: Axes, powers: Sequence[float]) -> None:
     """Make the x axis a linear axis of p from 0 to 1, with a tick at each of ``powers``."""
-    axes.set_xlim(0, 1.03)
+    axes.set(xlim=(0, 1.03), xlabel="p")
     axes.xaxis.set_major_locator(FixedLocator(list(powers)))
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("p")
 
 
 def align_crowded_labels(axes: Axes, distance: float = 0.12) -> None:
@@ -184,19 +179,18 @@ def create_panel(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
+def create_panels(columns: int, height: float, share_y: bool = False) -> tuple[Figure, Any]:
+    """Return a figure as wide as a page with panels side by side, and the axes of the panels."""
+    figure = Figure(figsize=(FULL_WIDTH, height), layout="constrained")
+    return figure, figure.subplots(1, columns, sharey=share_y, squeeze=False)[0]
+
+
 def write_beside(
     axes: Axes, text: str, point: tuple[Any, Any], offset: float, size: float = 8, **options: Any
 ) -> None:
     """Write a small text beside a point, ``offset`` points to the right of it."""
-    axes.annotate(
-        text,
-        point,
-        xytext=(offset, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=size,
-        **options,
-    )
+    options |= {"textcoords": "offset points", "va": "center", "fontsize": size}
+    axes.annotate(text, point, xytext=(offset, 0), **options)
 
 
 def format_ratio(ratio: float) -> str:
@@ -205,9 +199,7 @@ def format_ratio(ratio: float) -> str:
     >>> [format_ratio(ratio) for ratio in (1037.4, 103.7, 11.04, 1.349, 1.0004)]
     ['1037', '104', '11.0', '1.35', '1.00']
     """
-    return (
-        f"{ratio:.0f}" if ratio >= 99.95 else f"{ratio:.1f}" if ratio >= 9.995 else f"{ratio:.2f}"
-    )
+    return f"{ratio:.{0 if ratio >= 99.95 else 1 if ratio >= 9.995 else 2}f}"
 
 
 def escape_text(text: str) -> str:
@@ -219,8 +211,6 @@ _FORMATS = (".pdf", ".png", ".svg")
 _DOTS_PER_INCH = 200
 # On the page of a notebook. A figure has more dots than that, so it is sharp on any display.
 _PIXELS_PER_INCH = 100
-
-
 # The same figure gives the same file: ids in SVG files follow from their content alone.
 _REPRODUCIBLE = {"svg.hashsalt": "hesrpt"}
 

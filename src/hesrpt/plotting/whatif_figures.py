@@ -18,11 +18,11 @@ from matplotlib.ticker import PercentFormatter
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.plotting.style import (
-    FULL_WIDTH,
     REFERENCE_COLOUR,
     Figure,
     add_legend_below,
     create_panel,
+    create_panels,
     get_style,
     use_log_scale,
     with_house_style,
@@ -40,33 +40,11 @@ REPORT_WIDTH = 4.2
 @with_house_style
 def draw_overview(study: Study) -> Figure:
     """Draw the distribution of flow times, and the number of jobs in the system over time."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = create_panels(2, 3.4)
     plot_flow_times(left, study)
     plot_jobs(right, study)
     add_legend_below(figure, left, most_columns=5)
     figure.suptitle(study.conclusion[0].upper() + study.conclusion[1:], wrap=True)
-    return figure
-
-
-@with_house_style
-def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
-    """Draw when jobs are submitted, and how long those take, by hour of the day or day of week."""
-    figure, axes = create_panel(REPORT_WIDTH, 2.9)
-    plot_rhythm(axes, study, is_weekly)
-    bars, lines = (axes.get_legend_handles_labels() for axes in figure.axes)
-    figure.legend([*bars[0], *lines[0]], [*bars[1], *lines[1]], loc="outside lower center", ncols=2)
-    return figure
-
-
-@with_house_style
-def draw_servers_over_time(study: Study, policy: str) -> Figure | None:
-    """Draw the servers in use under one policy; None if the simulation is too long to list."""
-    figure, axes = create_panel(REPORT_WIDTH, 1.9)
-    try:
-        plot_servers(axes, study, policy)
-    except InputError:
-        return None
     return figure
 
 
@@ -102,8 +80,8 @@ def plot_flow_times(axes: Axes, study: Study) -> None:
     """Plot the fraction of jobs whose flow time is at most t, over t."""
     parts = np.linspace(0, 1, _POINTS)
     for place, policy in enumerate(study.shown_policies):
-        run = study.runs[policy]
-        times = np.maximum(np.quantile(run.flow_times, parts), min(_TIME_LABELS))
+        times = np.quantile(study.runs[policy].flow_times, parts)
+        times = np.maximum(times, min(_TIME_LABELS))
         axes.plot(times, parts, **_choose_line(policy, place))
     axes.set(xscale="log", xlabel="flow time t", ylabel="fraction of jobs with flow time ≤ t")
     low, high = axes.get_xlim()
@@ -124,27 +102,10 @@ def plot_jobs(axes: Axes, study: Study) -> None:
         ended = _sum_elapsed(study.runs[policy].completion_times, borders)
         present = np.diff(submitted - ended) / np.diff(borders)
         axes.plot(middles, present, **_choose_line(policy, place, _INTERVALS))
-    axes.set_xlim(*place_in_time(study, np.array([0.0, end])))
     interval = format_duration(end / _INTERVALS)
     axes.set_ylabel(f"jobs in the system\n(averages of {interval})")
     axes.set_ylim(bottom=0)
-    label_time(axes, study)
-
-
-def plot_servers(axes: Axes, study: Study, policy: str) -> None:
-    """Plot the number of servers in use over time, under one policy."""
-    run, style = study.runs[policy], get_style(policy)
-    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
-    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
-    used = np.diff(run.timeline.server_seconds_until(borders)) / np.diff(borders)
-    axes.fill_between(middles, used, step="mid", color=style.colour, linewidth=0)
-    axes.set_title(style.title, loc="left")
-    axes.set_ylabel("servers in use")
-    axes.set_ylim(0, study.servers)
-    axes.set_yticks([0, study.servers / 2, study.servers])
-    end = max(run.makespan for run in study.runs.values())
-    axes.set_xlim(*place_in_time(study, np.array([0.0, end])))
-    label_time(axes, study)
+    label_time(axes, study, end)
 
 
 def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
@@ -166,11 +127,13 @@ def plot_size_classes(axes: Axes, study: Study, metric: str) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.5, len(rows) - 0.5)
     use_log_scale(axes)
-    axes.set_ylabel("mean flow time (h)" if metric == "mean_flow_time" else "mean slowdown")
+    axes.set_ylabel("mean slowdown" if metric == "mean_slowdown" else "mean flow time (h)")
 
 
-def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
-    """Plot submissions as bars and mean flow times as lines, by hour of the day or of the week."""
+@with_house_style
+def draw_rhythm(study: Study, is_weekly: bool = False) -> Figure:
+    """Draw submissions as bars and mean flow times as lines, by hour of the day or day of week."""
+    figure, axes = create_panel(REPORT_WIDTH, 2.9)
     period, slots = (7 * DAY, 7) if is_weekly else (DAY, 24)
     since = study.trace.submit_times + _seconds_into_week(study)
     slot = (since % period // (period / slots)).astype(np.int64)
@@ -190,8 +153,7 @@ def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
         means = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
         options = get_style(policy).line_options | {"linestyle": _DASHES.get(policy, "-")}
         times.plot(middles, means / unit.seconds, **options)
-    times.set_ylim(bottom=0)
-    times.set_ylabel(f"mean flow time ({unit.symbol})")
+    times.set(ylim=(0, None), ylabel=f"mean flow time ({unit.symbol})")
     times.spines["right"].set_visible(True)
     has_date = study.trace.start_date is not None
     if is_weekly:
@@ -202,6 +164,28 @@ def plot_rhythm(axes: Axes, study: Study, is_weekly: bool) -> None:
         axes.set_xticks([0, 6, 12, 18, 24])
         label = f"hour of submission{_name_zone(study)}"
         axes.set_xlabel(label if has_date else "hour of a day since the start")
+    bars, lines = (axes.get_legend_handles_labels() for axes in figure.axes)
+    figure.legend([*bars[0], *lines[0]], [*bars[1], *lines[1]], loc="outside lower center", ncols=2)
+    return figure
+
+
+@with_house_style
+def draw_servers_over_time(study: Study, policy: str) -> Figure | None:
+    """Draw the servers in use under one policy; None if the simulation is too long to list."""
+    figure, axes = create_panel(REPORT_WIDTH, 1.9)
+    run, style = study.runs[policy], get_style(policy)
+    borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
+    middles = place_in_time(study, (borders[1:] + borders[:-1]) / 2)
+    try:
+        used = np.diff(run.timeline.server_seconds_until(borders)) / np.diff(borders)
+    except InputError:
+        return None
+    axes.fill_between(middles, used, step="mid", color=style.colour, linewidth=0)
+    axes.set_title(style.title, loc="left")
+    axes.set(ylabel="servers in use", ylim=(0, study.servers))
+    axes.set_yticks([0, study.servers / 2, study.servers])
+    label_time(axes, study, max(run.makespan for run in study.runs.values()))
+    return figure
 
 
 def place_in_time(study: Study, times: FloatArray) -> FloatArray:
@@ -214,16 +198,16 @@ def place_in_time(study: Study, times: FloatArray) -> FloatArray:
     return (first + times) / DAY
 
 
-def label_time(axes: Axes, study: Study) -> None:
-    """Label an axis of time."""
+def label_time(axes: Axes, study: Study, end: float) -> None:
+    """Label an axis of time, from the start of the trace to ``end``."""
+    axes.set_xlim(*place_in_time(study, np.array([0.0, end])))
     if study.trace.start_date is None:
         unit = choose_time_unit(float(study.trace.submit_times[-1]))
         axes.set_xlabel(f"time since the start of the trace ({unit.symbol})")
         return
     locator = AutoDateLocator(minticks=2, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(formatter)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel(f"date{_name_zone(study)}")
 
 
@@ -271,8 +255,7 @@ SWEEP_LABELS = {
 @with_house_style
 def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
     """Draw flow times under other policies relative to adaptive, as one assumption varies."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1, len(SWEEP_LABELS), sharey=True)
+    figure, panels = create_panels(len(SWEEP_LABELS), 3.0, share_y=True)
     for axes, parameter in zip(panels, SWEEP_LABELS, strict=True):
         plot_gains(axes, sensitivity, parameter, is_first=axes is panels[0])
     add_legend_below(figure, panels[0])
@@ -285,8 +268,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
 @with_house_style
 def draw_fractions(sweep: FractionSweep) -> Figure:
     """Draw mean flow time over the malleable fraction, and who gains: those who change, or not."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = create_panels(2, 3.4)
     plot_means(left, sweep)
     plot_who_gains(right, sweep)
     add_legend_below(figure, left)
@@ -312,13 +294,8 @@ def plot_gains(axes: Axes, sensitivity: Sensitivity, parameter: str, is_first: b
     axes.set(xlabel=SWEEP_LABELS[parameter], ylim=(low, high))
     if is_first:
         axes.set_ylabel("mean flow time\nrelative to adaptive")
-        axes.annotate(
-            "adaptive is worse",
-            (0.03, 0.02),
-            xycoords="axes fraction",
-            color="#A03000",
-            fontsize=8,
-        )
+        note = "adaptive is worse"
+        axes.text(0.03, 0.02, note, transform=axes.transAxes, color="#A03000", fontsize=8)
 
 
 def plot_means(axes: Axes, sweep: FractionSweep) -> None:
@@ -331,7 +308,6 @@ def plot_means(axes: Axes, sweep: FractionSweep) -> None:
         times = [point.flow_times[policy] / unit.seconds for point in sweep.points]
         fractions = [point.fraction for point in sweep.points]
         axes.plot([0, *fractions], [base, *times], **get_style(policy).line_options)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel(f"mean flow time ({unit.symbol})")
     axes.set_title("all jobs", loc="left")
     _label_fractions(axes, sweep)
@@ -342,23 +318,20 @@ def plot_who_gains(axes: Axes, sweep: FractionSweep) -> None:
     for policy in sweep.policies:
         style = get_style(policy)
         for kind, line in (("changed", "-"), ("unchanged", ":")):
-            shown = {
-                point.fraction: getattr(point, kind)[policy]
-                for point in sweep.points
-                if policy in getattr(point, kind)
-            }
+            by_fraction = {point.fraction: getattr(point, kind) for point in sweep.points}
+            shown = {at: gain[policy] for at, gain in by_fraction.items() if policy in gain}
             # Only solid lines are in the legend.
             label = style.title if kind == "changed" else None
             options = style.line_options | {"linestyle": line, "label": label}
             axes.plot(list(shown), list(shown.values()), **options)
     axes.axhline(1, color=REFERENCE_COLOUR, linewidth=1)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("mean flow time relative to EASY")
     axes.set_title("those who change (—) and the others (···)", loc="left")
     _label_fractions(axes, sweep)
 
 
 def _label_fractions(axes: Axes, sweep: FractionSweep) -> None:
-    axes.set_xlabel(f"malleable fraction of the {sweep.counted}")
-    axes.set_xlim(-0.02, 1.02)
+    axes.set(
+        xlabel=f"malleable fraction of the {sweep.counted}", xlim=(-0.02, 1.02), ylim=(0, None)
+    )
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

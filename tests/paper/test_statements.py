@@ -13,11 +13,10 @@ import pytest
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.closed_form import best_in_order
-from hesrpt.paper import theorems, worked_examples
+from hesrpt.paper import statements
 from hesrpt.paper.claims import RULES, Claim, Verdict
 from hesrpt.paper.reference_optimiser import Optimum, generate_cases
-from hesrpt.paper.theorems import THEOREM_CHECKS
-from hesrpt.paper.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.statements import EXAMPLE_CHECKS, THEOREM_CHECKS
 from hesrpt.policies import Equi, Srpt
 from hesrpt.simulator import simulate
 from hesrpt.speedups import PowerLaw
@@ -84,16 +83,16 @@ def test_wrong_formula_is_detected(
     monkeypatch: pytest.MonkeyPatch, function: str, wrong: Callable[..., Any], claim: str
 ) -> None:
     monkeypatch.setattr(closed_form, function, wrong)
-    assert getattr(theorems, f"check_{claim}")(0).verdict is DIFFERS
+    assert getattr(statements, f"check_{claim}")(0).verdict is DIFFERS
 
 
 @pytest.mark.parametrize(
     "check",
     [
-        theorems.check_equal_completion,
-        theorems.check_scale_free,
-        theorems.check_size_invariant,
-        theorems.check_slow_system,
+        statements.check_equal_completion,
+        statements.check_scale_free,
+        statements.check_size_invariant,
+        statements.check_slow_system,
     ],
 )
 def test_wrong_optimum_is_detected(
@@ -105,7 +104,7 @@ def test_wrong_optimum_is_detected(
         shares = [rng.dirichlet(np.ones(k)) for k in range(len(sizes), 0, -1)]
         return Optimum(cost=1.0, durations=np.ones(len(shares)), shares=shares)
 
-    monkeypatch.setattr(theorems, "optimise", return_random_shares)
+    monkeypatch.setattr(statements, "optimise", return_random_shares)
     assert check(0).verdict is DIFFERS
 
 
@@ -116,28 +115,28 @@ def test_wrong_policies_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
         is_srpt = policy == "srpt" or isinstance(policy, Srpt)
         return simulate(workload, servers, "equi" if is_srpt else policy)
 
-    monkeypatch.setattr(worked_examples, "simulate", simulate_srpt_as_equi)
-    assert worked_examples.check_srpt_alone_optimal(0).verdict is DIFFERS
-    assert worked_examples.check_shortest_first_on_one_server(0).verdict is DIFFERS
+    monkeypatch.setattr(statements, "simulate", simulate_srpt_as_equi)
+    assert statements.check_srpt_alone_optimal(0).verdict is DIFFERS
+    assert statements.check_shortest_first_on_one_server(0).verdict is DIFFERS
 
     def simulate_helrpt(workload: Workload, servers: float, policy: Any) -> Any:
         return simulate(workload, servers, "helrpt" if policy == "equi" else policy)
 
-    monkeypatch.setattr(worked_examples, "simulate", simulate_helrpt)
-    assert worked_examples.check_intermediate_srpt(0).verdict is DIFFERS
+    monkeypatch.setattr(statements, "simulate", simulate_helrpt)
+    assert statements.check_intermediate_srpt(0).verdict is DIFFERS
 
 
 def test_claims_that_differ_would_hold_in_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below one server, a time-shared server is only as fast as at p = 1."""
-    monkeypatch.setattr(worked_examples, "PowerLaw", lambda p: PowerLaw(p).time_shared())
-    assert worked_examples.check_below_linear_everywhere(0).verdict is HOLDS
+    monkeypatch.setattr(statements, "PowerLaw", lambda p: PowerLaw(p).time_shared())
+    assert statements.check_below_linear_everywhere(0).verdict is HOLDS
 
 
 def test_equal_ends_with_idle_servers_are_what_makes_a_claim_hold_only_roughly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(theorems, "HeLrpt", Equi)  # which does not end jobs at the same time
-    assert theorems.check_only_equaliser(0).verdict is HOLDS
+    monkeypatch.setattr(statements, "HeLrpt", Equi)  # which does not end jobs at the same time
+    assert statements.check_only_equaliser(0).verdict is HOLDS
 
 
 @pytest.mark.parametrize(
@@ -149,14 +148,13 @@ def test_alternating_takes_longer_only_under_concave_speedups(
     def total(sizes: FloatArray) -> float:
         return float(np.sum(np.arange(1, len(sizes) + 1) * -np.sort(-sizes)))
 
-    for case, rng in generate_cases(3, 50, 6):
+    for case in generate_cases(3, 50, 6):
         speedup = SimpleNamespace(rate=lambda servers: servers**power)
-        shares = rng.dirichlet(np.full(case.jobs, 3.0))
-        result = theorems.takes_longer_to_alternate(
+        shares = case.rng.dirichlet(np.full(case.jobs, 3.0))
+        result = statements.takes_longer_to_alternate(
             case,
             speedup,  # type: ignore[arg-type]
             shares,
             total,
-            rng,
         )
         assert result == takes_longer
