@@ -63,8 +63,9 @@ def whatif(
         Path,
         typer.Argument(
             metavar="TRACE",
-            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, or a workload of "
-            "Batsim or ElastiSim, plain or gzipped. Use - for standard input.",
+            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, a workload of "
+            "Batsim or ElastiSim, or a list of training jobs, plain or gzipped. Use - for standard "
+            "input.",
         ),
     ],
     servers: Annotated[
@@ -156,8 +157,8 @@ def whatif(
     format: Annotated[  # noqa: A002
         str | None,
         _trace_option(
-            "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
-            "By default, it is detected.",
+            "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly, training or "
+            "csv. By default, it is detected.",
             metavar="NAME",
             complete=complete_format,
         ),
@@ -202,8 +203,9 @@ def whatif(
 ) -> None:
     """Replay a cluster's trace as recorded, with rigid jobs, and with malleable jobs.
 
-    Traces do not record how jobs speed up: --p or --speedups is required. By default no job gets
-    more than 4 times the servers that it asked for, nor more than the largest request.
+    Most traces do not record how jobs speed up: --p or --speedups is required. By default no job
+    gets more than 4 times the servers that it asked for, nor more than the largest request. Lists
+    of training jobs record it: by default, their jobs have their own speedups and no such limit.
 
     --csv writes one line for each policy.
     """
@@ -213,7 +215,9 @@ def whatif(
         RIGID,
         StudyOptions,
         Variations,
+        assume_recorded_speedups,
         assume_speedup,
+        parse_limit,
         parse_malleability,
         replay_trace,
         vary_fraction,
@@ -223,11 +227,13 @@ def whatif(
     check_output_files(
         source=trace, figures=[plot, sensitivity, fractions], reports=[report], others=[csv]
     )
-    if (p is None) == (curves is None):
+    if p is not None and curves is not None:
         raise InputError("choose one of --p or --speedups")
     powers = [None] if p is None else _split_powers(p)
     assumptions = [
-        assume_speedup(power, curves=curves, max_servers=max_servers) for power in powers
+        assume_speedup(power, curves=curves, max_servers=max_servers)
+        for power in powers
+        if p is not None or curves is not None
     ]
     if len(assumptions) > 1 and (sensitivity or fractions or report or plot or csv):
         raise InputError("--plot, --csv, --report, --sensitivity and --fractions need a single --p")
@@ -237,10 +243,16 @@ def whatif(
             trace,
             format=format,
             columns=None if columns is None else parse_pairs(columns, _MAP, "columns"),
-            labels=list(dict.fromkeys((*chosen.labels, *assumptions[0].limit.labels))),
+            labels=list(dict.fromkeys((*chosen.labels, *parse_limit(max_servers).labels))),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
+    if not assumptions:
+        if not jobs.speedups:
+            raise InputError(
+                f"choose one of --p or --speedups: {jobs.source} does not say how jobs speed up"
+            )
+        assumptions = [assume_recorded_speedups(jobs, max_servers)]
     names = None if policies is None else parse_policies(policies)
     options = [
         StudyOptions(

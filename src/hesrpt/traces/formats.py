@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hesrpt.errors import InputError
-from hesrpt.files import describe_source, read_pieces, split_blocks
+from hesrpt.files import BLOCK_BYTES, describe_source, read_pieces, split_blocks
 from hesrpt.traces import json_jobs, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.simulator_workloads import (
@@ -21,6 +21,7 @@ from hesrpt.traces.simulator_workloads import (
     read_elastisim,
 )
 from hesrpt.traces.trace import Trace
+from hesrpt.traces.training_jobs import is_training, read_training
 from hesrpt.validation import check_choice, shorten
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Format:
 
 #: The first format that recognises a trace reads it.
 FORMATS = {
+    "training": Format("a list of training jobs", is_training, read_training, is_json=False),
     "swf": Format("SWF", swf.is_swf, swf.read_swf, is_json=False),
     "sacct": Format(
         "sacct --parsable2", sacct.is_sacct, sacct.read_sacct, is_json=False, has_columns=True
@@ -75,8 +77,9 @@ def read_trace(
     format
         "swf" (Standard Workload Format), "sacct" (Slurm's ``sacct --parsable2``), "sacct-json"
         (``sacct --json``), "batsim" or "elastisim" (workloads of these simulators), "philly" (the
-        job log of Microsoft's Philly clusters) or "csv" (a table with a header, separated by
-        commas, semicolons, tabs or vertical bars). Recognised from the content by default.
+        job log of Microsoft's Philly clusters), "training" (jobs of a training cluster, in JSON
+        lines) or "csv" (a table with a header, separated by commas, semicolons, tabs or vertical
+        bars). Recognised from the content by default.
     columns
         Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``.
         Only columns with unusual names need this. Our names are submit, runtime, servers, start,
@@ -120,10 +123,12 @@ def _read(
     progress: Callable[[int], None] | None,
 ) -> Trace:
     start = b""
-    while not start.strip() and (piece := next(pieces, b"")):
+    while not _has_line(start) and (piece := next(pieces, b"")):
         start += piece
     pieces = chain([start], pieces)
     is_json = start.lstrip()[:1] in (b"{", b"[")
+    # JSON lines are a text: each of them is a document.
+    is_json = is_json and not is_training(start.lstrip().partition(b"\n")[0])
     if format == "sacct" and is_json:
         format = "sacct-json"  # noqa: A001
     content: Any
@@ -147,6 +152,11 @@ def _read(
             argument="columns",
         )
     return known.read(content, builder)
+
+
+def _has_line(start: bytes) -> bool:
+    """Return whether the start of a file has a line that is not blank, or more than a line has."""
+    return b"\n" in start.lstrip() or len(start.lstrip()) > BLOCK_BYTES
 
 
 def _recognise_document(document: Any, source: str, format: str | None) -> Format:  # noqa: A002

@@ -196,9 +196,7 @@ OMISSIONS = (
 def list_conditions(study: Study) -> list[str]:
     """Return sentences on what would have to be true, without initial capitals or full stops."""
     return [
-        f"jobs speed up as assumed: {study.options.assumption.text}; the trace does not record "
-        "this. A job that ran for r seconds on q servers has size r·s(q), so on q servers it again "
-        "takes r seconds",
+        _describe_speedups(study),
         *_describe_reach(study),
         _describe_malleability(study),
         _describe_resizes(study),
@@ -206,9 +204,24 @@ def list_conditions(study: Study) -> list[str]:
     ]
 
 
+def _describe_speedups(study: Study) -> str:
+    assumption = study.options.assumption
+    if assumption.is_recorded:
+        return (
+            f"jobs speed up as measured: {assumption.text}, made concave and flat past the last "
+            "point; a job that would be slower on more servers leaves the others idle"
+        )
+    return (
+        f"jobs speed up as assumed: {assumption.text}; the trace does not record this. A job that "
+        "ran for r seconds on q servers has size r·s(q), so on q servers it again takes r seconds"
+    )
+
+
 def _describe_reach(study: Study) -> list[str]:
     best = study.headline_policy
-    if best is None or not (part := study.extrapolation.beyond_request.get(best)):
+    if best is None or study.options.assumption.is_recorded:
+        return []
+    if not (part := study.extrapolation.beyond_request.get(best)):
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "

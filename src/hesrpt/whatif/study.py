@@ -36,7 +36,7 @@ _COMPARED_UNDER_OTHER_LIMITS = ("equi", "adaptive")
 def run_study(
     trace: Trace,
     servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    assumption: Assumption | float | str | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -54,7 +54,8 @@ def run_study(
     servers
         The servers of the machine; by default, the number that the trace states.
     assumption
-        How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
+        How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`. By default,
+        as the trace records it, or else k^0.7.
     progress
         Called with the number of steps done and the total number: each simulation is a step, and
         the bound takes several.
@@ -63,7 +64,8 @@ def run_study(
         the jobs, "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or a
         condition such as "servers >= 8 and user != 'ann'", or a column that says true or false.
     """
-    return replay_trace(trace, parse_options(assumption, servers=servers, **options), progress)
+    parsed = parse_options(assumption, trace, servers=servers, **options)
+    return replay_trace(trace, parsed, progress)
 
 
 def replay_trace(

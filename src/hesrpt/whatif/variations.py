@@ -85,7 +85,7 @@ def _name(policy: str) -> str:
 def run_sensitivity(
     trace: Trace,
     servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    assumption: Assumption | float | str | None = None,
     *,
     powers: Sequence[float] = POWERS,
     resize_costs: Sequence[float] = RESIZE_COSTS,
@@ -97,7 +97,7 @@ def run_sensitivity(
 
     The other arguments are those of :func:`run_study`.
     """
-    parsed = parse_options(assumption, servers=servers, **options)
+    parsed = parse_options(assumption, trace, servers=servers, **options)
     return vary_parameters(trace, parsed, powers, resize_costs, size_errors, progress)
 
 
@@ -265,7 +265,7 @@ class FractionSweep:
 def run_fractions(
     trace: Trace,
     servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    assumption: Assumption | float | str | None = None,
     *,
     counted: str = "jobs",
     fractions: Sequence[float] = FRACTIONS,
@@ -280,7 +280,7 @@ def run_fractions(
     of :func:`run_study`.
     """
     parsed = parse_options(
-        assumption, servers=servers, malleable=Malleability(1.0, counted), **options
+        assumption, trace, servers=servers, malleable=Malleability(1.0, counted), **options
     )
     return vary_fraction(trace, parsed, policies, fractions, progress)
 
