@@ -215,14 +215,14 @@ def whatif(
         RIGID,
         StudyOptions,
         Variations,
-        assume_recorded_speedups,
+        assume_recorded,
         assume_speedup,
-        parse_limit,
         parse_malleability,
         replay_trace,
         vary_fraction,
         vary_parameters,
     )
+    from hesrpt.whatif.assumptions import parse_limit
 
     check_output_files(
         source=trace, figures=[plot, sensitivity, fractions], reports=[report], others=[csv]
@@ -247,12 +247,9 @@ def whatif(
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
-    if not assumptions:
-        if not jobs.speedups:
-            raise InputError(
-                f"choose one of --p or --speedups: {jobs.source} does not say how jobs speed up"
-            )
-        assumptions = [assume_recorded_speedups(jobs, max_servers)]
+    if not (assumptions or jobs.speedups):
+        raise InputError("choose one of --p or --speedups to say how jobs speed up")
+    assumptions = assumptions or [assume_recorded(jobs, max_servers)]
     names = None if policies is None else parse_policies(policies)
     options = [
         StudyOptions(

@@ -123,12 +123,13 @@ def _read(
     progress: Callable[[int], None] | None,
 ) -> Trace:
     start = b""
-    while not _has_line(start) and (piece := next(pieces, b"")):
+    while b"\n" not in (head := start.lstrip()) and len(head) <= BLOCK_BYTES:
+        if not (piece := next(pieces, b"")):
+            break
         start += piece
     pieces = chain([start], pieces)
-    is_json = start.lstrip()[:1] in (b"{", b"[")
-    # JSON lines are a text: each of them is a document.
-    is_json = is_json and not is_training(start.lstrip().partition(b"\n")[0])
+    # JSON lines are a text, of which each line is a document.
+    is_json = head[:1] in (b"{", b"[") and not is_training(head.partition(b"\n")[0])
     if format == "sacct" and is_json:
         format = "sacct-json"  # noqa: A001
     content: Any
@@ -152,11 +153,6 @@ def _read(
             argument="columns",
         )
     return known.read(content, builder)
-
-
-def _has_line(start: bytes) -> bool:
-    """Return whether the start of a file has a line that is not blank, or more than a line has."""
-    return b"\n" in start.lstrip() or len(start.lstrip()) > BLOCK_BYTES
 
 
 def _recognise_document(document: Any, source: str, format: str | None) -> Format:  # noqa: A002

@@ -99,7 +99,12 @@ def add_jobs(
     """Add the jobs in a list; ``describe`` returns the values of one."""
     if not isinstance(jobs, list):
         raise InputError(f"{builder.source}: jobs must be a list, got {shorten(jobs)}")
-    check_labels(builder, jobs)
+    for name in builder.kept:
+        if not any(isinstance(job, dict) and name in job for job in jobs):
+            keys = ", ".join(get_first_job(jobs))
+            raise InputError(
+                f"{builder.source}: no job has {shorten(name)}; the first has {shorten(keys)}"
+            )
     texts = []
     for number, job in enumerate(jobs):
         place = f"jobs[{number}]"
@@ -121,16 +126,6 @@ def add_jobs(
     parser = JobParser(positions, find_unfinished=find_unfinished, kept=kept)
     parser.add_jobs(builder, [texts])
     return parser
-
-
-def check_labels(builder: TraceBuilder, jobs: list[Any]) -> None:
-    """Raise an error if no job has a key that is to be kept as a label."""
-    for name in builder.kept:
-        if not any(isinstance(job, dict) and name in job for job in jobs):
-            keys = ", ".join(get_first_job(jobs))
-            raise InputError(
-                f"{builder.source}: no job has {shorten(name)}; the first has {shorten(keys)}"
-            )
 
 
 _RUNNING = "running"

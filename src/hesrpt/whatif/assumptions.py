@@ -197,13 +197,6 @@ class Assumption:
         """Return the number of the speedup that each job has."""
         return np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
 
-    def number_speedups(self, trace: Trace, seed: int) -> IntArray:
-        """Return the number of the speedup that each job of a trace has: its own, or drawn."""
-        if not self.is_recorded:
-            return self.draw(len(trace), seed)
-        numbers = {speedup: number for number, speedup in enumerate(self.speedups)}
-        return np.array([numbers[speedup] for speedup in trace.speedups])
-
     def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
         """Return the speedups that jobs have drawn: one if all share it, or one for each job."""
         if self.is_shared:
@@ -274,7 +267,7 @@ def assume_speedup(
     )
 
 
-def assume_recorded_speedups(
+def assume_recorded(
     trace: Trace, max_servers: float | str | ServerLimit | None = None
 ) -> Assumption:
     """Return the assumption that jobs have the speedups that their trace records.

@@ -195,8 +195,13 @@ OMISSIONS = (
 
 def list_conditions(study: Study) -> list[str]:
     """Return sentences on what would have to be true, without initial capitals or full stops."""
+    assumption = study.options.assumption
+    known = f"assumed: {assumption.text}; the trace does not record this"
+    if assumption.is_recorded:
+        known = f"the trace records: {assumption.text}, made concave and flat past its last point"
     return [
-        _describe_speedups(study),
+        f"jobs speed up as {known}. A job that ran for r seconds on q servers has size r·s(q), so "
+        "on q servers it again takes r seconds",
         *_describe_reach(study),
         _describe_malleability(study),
         _describe_resizes(study),
@@ -204,24 +209,10 @@ def list_conditions(study: Study) -> list[str]:
     ]
 
 
-def _describe_speedups(study: Study) -> str:
-    assumption = study.options.assumption
-    if assumption.is_recorded:
-        return (
-            f"jobs speed up as measured: {assumption.text}, made concave and flat past the last "
-            "point; a job that would be slower on more servers leaves the others idle"
-        )
-    return (
-        f"jobs speed up as assumed: {assumption.text}; the trace does not record this. A job that "
-        "ran for r seconds on q servers has size r·s(q), so on q servers it again takes r seconds"
-    )
-
-
 def _describe_reach(study: Study) -> list[str]:
-    best = study.headline_policy
-    if best is None or study.options.assumption.is_recorded:
-        return []
-    if not (part := study.extrapolation.beyond_request.get(best)):
+    best = study.headline_policy or ""
+    part = study.extrapolation.beyond_request.get(best)
+    if not part or study.options.assumption.is_recorded:
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "

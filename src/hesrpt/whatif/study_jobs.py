@@ -21,12 +21,7 @@ from hesrpt.speedups import Speedup, SpeedupVector
 from hesrpt.traces import Trace
 from hesrpt.units import format_count, parse_duration
 from hesrpt.validation import check_at_least, check_between, check_choice, check_flag
-from hesrpt.whatif.assumptions import (
-    Assumption,
-    ServerLimit,
-    assume_recorded_speedups,
-    assume_speedup,
-)
+from hesrpt.whatif.assumptions import Assumption, ServerLimit, assume_recorded, assume_speedup
 from hesrpt.whatif.malleability import Malleability, parse_malleability
 from hesrpt.workload import Workload
 
@@ -130,7 +125,7 @@ def parse_options(
     'users'
     """
     if assumption is None and trace is not None and trace.speedups:
-        assumption = assume_recorded_speedups(trace)
+        assumption = assume_recorded(trace)
     elif not isinstance(assumption, Assumption):
         assumption = assume_speedup(0.7 if assumption is None else assumption)
     return StudyOptions(
@@ -156,8 +151,11 @@ def select_jobs(
     check_at_least("min_runtime", min_runtime, 0)
     if min_runtime > 0:
         trace = trace.select(trace.runtimes >= min_runtime, f"ran for less than {min_runtime:g} s")
-    if trace.speedups and not strict:
-        trace = _reduce_requests(trace, servers)
+    if trace.speedups:  # these say how long a job takes on fewer servers than it asked for
+        rate = Workload(np.ones(len(trace)), list(trace.speedups)).speedups.rate
+        fewer = np.minimum(trace.servers, servers)
+        runtimes = trace.runtimes * rate(trace.servers) / rate(fewer)
+        trace = replace(trace, servers=fewer, runtimes=runtimes)
     fits = trace.servers <= servers
     if strict and not fits.all():
         job = int(np.argmin(fits))
@@ -175,25 +173,6 @@ def select_jobs(
         start_date=None if date is None else date + timedelta(seconds=first),
     )
     return trace if load is None else _scale_load(trace, servers, load)
-
-
-def _reduce_requests(trace: Trace, servers: int) -> Trace:
-    """Let no job ask for more servers than there are, since its speedup says how long it takes."""
-    is_reduced = trace.servers > servers
-    if not is_reduced.any():
-        return trace
-    rate = Workload(np.ones(len(trace)), list(trace.speedups)).speedups.rate
-    reduced = np.minimum(trace.servers, servers)
-    return replace(
-        trace,
-        servers=reduced,
-        runtimes=trace.runtimes * rate(trace.servers) / rate(reduced),
-        notes=(
-            *trace.notes,
-            f"{format_count(int(is_reduced.sum()), 'job')} asked for more than "
-            f"{format_count(servers, 'server')}: under rigid policies, each gets all of them",
-        ),
-    )
 
 
 def compute_offered_load(trace: Trace, servers: int) -> float:
@@ -331,7 +310,10 @@ def build_jobs(
 
     All jobs are malleable unless ``is_malleable`` says otherwise.
     """
-    drawn = assumption.number_speedups(trace, seed)
+    drawn = assumption.draw(len(trace), seed)
+    if assumption.is_recorded:
+        numbers = {speedup: number for number, speedup in enumerate(assumption.speedups)}
+        drawn = np.array([numbers[speedup] for speedup in trace.speedups])
     if is_malleable is None:
         is_malleable = np.ones(len(trace), dtype=np.bool_)
     return StudyJobs(trace, machine, assumption, drawn, is_malleable)
