@@ -63,9 +63,8 @@ def whatif(
         Path,
         typer.Argument(
             metavar="TRACE",
-            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, a workload of "
-            "Batsim or ElastiSim, or a list of training jobs, plain or gzipped. Use - for standard "
-            "input.",
+            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, training jobs, or "
+            "a workload of Batsim or ElastiSim, plain or gzipped. Use - for standard input.",
         ),
     ],
     servers: Annotated[
@@ -215,25 +214,23 @@ def whatif(
         RIGID,
         StudyOptions,
         Variations,
-        assume_recorded,
         assume_speedup,
         parse_malleability,
         replay_trace,
         vary_fraction,
         vary_parameters,
     )
-    from hesrpt.whatif.assumptions import parse_limit
+    from hesrpt.whatif.assumptions import assume_recorded, parse_limit
 
     check_output_files(
         source=trace, figures=[plot, sensitivity, fractions], reports=[report], others=[csv]
     )
     if p is not None and curves is not None:
         raise InputError("choose one of --p or --speedups")
-    powers = [None] if p is None else _split_powers(p)
+    powers: list[str | None] = [] if curves is None else [None]
+    powers = powers if p is None else _split_powers(p)
     assumptions = [
-        assume_speedup(power, curves=curves, max_servers=max_servers)
-        for power in powers
-        if p is not None or curves is not None
+        assume_speedup(power, curves=curves, max_servers=max_servers) for power in powers
     ]
     if len(assumptions) > 1 and (sensitivity or fractions or report or plot or csv):
         raise InputError("--plot, --csv, --report, --sensitivity and --fractions need a single --p")

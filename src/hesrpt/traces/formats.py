@@ -44,7 +44,6 @@ class Format:
 
 #: The first format that recognises a trace reads it.
 FORMATS = {
-    "training": Format("a list of training jobs", is_training, read_training, is_json=False),
     "swf": Format("SWF", swf.is_swf, swf.read_swf, is_json=False),
     "sacct": Format(
         "sacct --parsable2", sacct.is_sacct, sacct.read_sacct, is_json=False, has_columns=True
@@ -53,6 +52,7 @@ FORMATS = {
     "batsim": Format("a workload of Batsim", is_batsim, read_batsim),
     "elastisim": Format("a workload of ElastiSim", is_elastisim, read_elastisim),
     "philly": Format("Philly's job log", json_jobs.is_philly, json_jobs.read_philly),
+    "training": Format("a list of training jobs", is_training, read_training, is_json=False),
     "csv": Format(
         "a table with a header", lambda line: True, table.read_csv, is_json=False, has_columns=True
     ),
@@ -129,7 +129,7 @@ def _read(
         start += piece
     pieces = chain([start], pieces)
     # JSON lines are a text, of which each line is a document.
-    is_json = head[:1] in (b"{", b"[") and not is_training(head.partition(b"\n")[0])
+    is_json = head[:1] in (b"{", b"[") and not is_training(b"".join(head.splitlines()[:1]))
     if format == "sacct" and is_json:
         format = "sacct-json"  # noqa: A001
     content: Any

@@ -34,8 +34,7 @@ _MAX_VALUE = 1e15  # larger numbers, and smaller ones than its inverse, are mist
 
 def is_training(line: str | bytes) -> bool:
     """Return whether a line is a training job."""
-    record = _parse(line)
-    return "step_seconds" in record or "goodput" in record
+    return not {"step_seconds", "goodput"}.isdisjoint(_parse(line))
 
 
 def _parse(line: str | bytes) -> dict[str, Any]:
@@ -59,11 +58,8 @@ def read_training(text: Iterable[Block], builder: TraceBuilder) -> Trace:
         if not record:
             raise InputError(f"{builder.source}:{number}: is not a JSON object")
     first = next(iter(records.values()))
-    used = {
-        number: record
-        for number, record in records.items()
-        if record.get("workload") == first.get("workload")
-    }
+    workload = first.get("workload")
+    used = {line: each for line, each in records.items() if each.get("workload") == workload}
     if others := len(records) - len(used):
         builder.jobs_read += others
         builder.dropped["were of other workloads"] = others
@@ -71,6 +67,7 @@ def read_training(text: Iterable[Block], builder: TraceBuilder) -> Trace:
             "the file has several workloads, of which the first is replayed; for another one, pass "
             "only its lines"
         )
+    keys = {"user", *builder.kept}
     jobs = [_read_job(each, f"{builder.source}:{number}") for number, each in used.items()]
     arrivals, runtimes, requests, speedups = zip(*jobs, strict=True)
     builder.add(
@@ -84,10 +81,7 @@ def read_training(text: Iterable[Block], builder: TraceBuilder) -> Trace:
             estimates=np.full(len(jobs), np.nan),
             defects={},
             quote=lambda job, column: f"{runtimes[job]:g}",  # all other values are good
-            labels={
-                name: [write_text(record.get(name)) for record in used.values()]
-                for name in {"user", *builder.kept}
-            },
+            labels={key: [write_text(each.get(key)) for each in used.values()] for key in keys},
             speedups=speedups,
         )
     )
@@ -124,8 +118,7 @@ def _read_job(record: dict[str, Any], place: str) -> tuple[float, float, float, 
         check(_are_positive(steps), "step_seconds", "a list of numbers greater than 0")
     else:
         goodput = _read_goodput(record["goodput"])
-        expected = "a list of objects with efficiency and throughput, by workers"
-        check(_are_positive(goodput), "goodput", expected)
+        check(_are_positive(goodput), "goodput", "objects with efficiency and throughput")
         check(0 < batch <= _MAX_VALUE, "batch_size", "a number greater than 0")
         steps = batch / goodput
     workers = np.arange(1.0, len(steps) + 1)
@@ -155,10 +148,7 @@ def _read_numbers(values: Any) -> FloatArray:
 
 
 def _read_goodput(entries: Any) -> FloatArray:
-    """Return the greatest efficiency times throughput by workers; empty if lists do not match.
-
-    A throughput of 0 says that a batch size does not fit.
-    """
+    """Return the greatest efficiency times throughput by workers; empty if lists do not match."""
     goodputs = [
         _read_numbers([get_member(each, "efficiency")])
         * _read_numbers(get_member(each, "throughput"))

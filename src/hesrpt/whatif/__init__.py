@@ -1,6 +1,6 @@
 """What if the system, not the user, chose the servers of each job? Traces replayed both ways."""
 
-from hesrpt.whatif.assumptions import Assumption, assume_recorded, assume_speedup
+from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.malleability import Malleability, parse_malleability
 from hesrpt.whatif.study import replay_trace, run_study
 from hesrpt.whatif.study_jobs import DEFAULT_POLICIES, StudyOptions
@@ -25,7 +25,6 @@ __all__ = [
     "Study",
     "StudyOptions",
     "Variations",
-    "assume_recorded",
     "assume_speedup",
     "parse_malleability",
     "replay_trace",

@@ -119,8 +119,6 @@ def parse_options(
 ) -> StudyOptions:
     """Return options, where the p of k^p may stand for an assumption and a text for other values.
 
-    Without an assumption, jobs have the speedups that the trace records, or else k^0.7.
-
     >>> parse_options(0.7, malleable="0.3 of users").malleable.counted
     'users'
     """
