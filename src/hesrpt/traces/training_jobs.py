@@ -28,7 +28,7 @@ from hesrpt.units import format_count
 from hesrpt.validation import shorten
 
 # A job that does not say how many servers it asks for gets the most on which it is this efficient.
-_MIN_EFFICIENCY = 0.5
+_MIN_EFFICIENCY = 0.8
 _MAX_VALUE = 1e15  # larger numbers, and smaller ones than its inverse, are mistakes
 
 
