@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 #: A row of a CSV file: the number of its last line, and its cells.
 Row: TypeAlias = tuple[int, list[str]]
-_BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
+BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -85,7 +85,7 @@ def read_pieces(
         while True:
             try:
                 # Unlike read, read1 returns the data before a damaged part instead of raising.
-                piece = stream.read1(_BLOCK_BYTES)
+                piece = stream.read1(BLOCK_BYTES)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise InputError(
                     f"{source}: the gzip data is damaged after line {lines}: {error}"
@@ -106,9 +106,9 @@ def split_blocks(
     rest, line = b"", 1
     for piece in chain(pieces, [None]):
         data, rest = (rest, b"") if piece is None else _split_last_line(rest + piece)
-        if len(rest) > _BLOCK_BYTES:
+        if len(rest) > BLOCK_BYTES:
             long = line + data.count(b"\n")
-            raise InputError(f"{source}:{long}: the line is longer than {_BLOCK_BYTES:,} bytes")
+            raise InputError(f"{source}:{long}: the line is longer than {BLOCK_BYTES:,} bytes")
         if data:
             block = Block(line, _decode_lines(data, source, line))
             yield block
@@ -222,7 +222,7 @@ def _open_stream(
     """Open a file or standard input for reading, and decompress it if it is gzipped."""
     with _open_binary(path, source, opener) as file:
         # Not every standard input can peek, but this buffer can.
-        stream = io.BufferedReader(file, _BLOCK_BYTES)  # type: ignore[type-var]
+        stream = io.BufferedReader(file, BLOCK_BYTES)  # type: ignore[type-var]
         try:
             try:
                 is_gzipped = stream.peek(2)[:2] == _GZIP_MAGIC

@@ -10,7 +10,7 @@ from support.trace_samples import make_trace
 
 from hesrpt.schedule import jain_index
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 from hesrpt.whatif.study_results import (
     MAX_USERS,
     group_by_servers,
@@ -57,7 +57,7 @@ def test_fairness_over_users_by_hand() -> None:
     # Under FCFS the jobs run one after the other: ann waits for 0 and 10 s, bob for 15 s.
     trace = make_trace([0, 0, 0], [4, 4, 4], [10, 5, 5], machine_servers=4)
     trace = replace(trace, labels={"user": np.array(["ann", "ann", "bob"])})
-    study = run_study(trace, assumption=0.5, policies=["fcfs", "equi"])
+    study = run_study(trace, StudyOptions(assumption=0.5, policies=["fcfs", "equi"]))
     slowdowns = np.array([(1 + 3) / 2, 4])
     fairness = study.fairness()
     assert fairness["fcfs"]["jain_index"] == pytest.approx(36 / (2 * (slowdowns @ slowdowns)))

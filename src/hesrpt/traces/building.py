@@ -16,6 +16,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
+from hesrpt.speedups import Measured
 from hesrpt.traces.cells import (
     TimeKind,
     convert_to_date,
@@ -54,6 +55,8 @@ class RawJobs:
     quote: Callable[[int, str], str]
     #: Other columns as text.
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Measured speedups, if the format has them; those of unusable jobs are ignored.
+    speedups: Sequence[Measured] = ()
     #: How many jobs each entry stands for, if that is not always one.
     counts: Sequence[int] | None = None
 
@@ -82,6 +85,7 @@ class TraceBuilder:
     _batches: list[FloatArray] = field(default_factory=list)  # a row for each column of numbers
     _names: list[str] = field(default_factory=list)
     _labels: dict[str, list[str]] = field(default_factory=dict)
+    _speedups: list[Measured] = field(default_factory=list)
 
     def add(self, jobs: RawJobs) -> None:
         """Add the usable jobs; each unusable one is counted under the first reason that applies."""
@@ -110,6 +114,7 @@ class TraceBuilder:
         columns = (jobs.submit_times, jobs.runtimes, np.ceil(jobs.servers), start, estimate)
         self._batches.append(np.array(columns)[:, usable])
         self._names += compress(jobs.names, usable)
+        self._speedups += compress(jobs.speedups, usable)
         for name, values in jobs.labels.items():
             self._labels.setdefault(name, []).extend(compress(values, usable))
 
@@ -150,6 +155,7 @@ class TraceBuilder:
                 for name, values in self._labels.items()
                 if any(values)
             },
+            speedups=tuple(self._speedups[job] for job in order.tolist() if self._speedups),
             machine_servers=machine_servers,
             start_date=None if epoch is None else convert_to_date(epoch + first, is_zoned),
             jobs_read=self.jobs_read,

@@ -193,10 +193,13 @@ OMISSIONS = (
 
 def list_conditions(study: Study) -> list[str]:
     """Return sentences on what would have to be true, without initial capitals or full stops."""
+    assumption = study.assumption
+    known = f"assumed: {assumption.text}; the trace does not record this"
+    if assumption.is_recorded:
+        known = f"the trace records: {assumption.text}, made concave and flat past its last point"
     return [
-        f"jobs speed up as assumed: {study.options.assumption.text}; the trace does not record "
-        "this. A job that ran for r seconds on q servers has size r·s(q), so on q servers it again "
-        "takes r seconds",
+        f"jobs speed up as {known}. A job that ran for r seconds on q servers has size r·s(q), so "
+        "on q servers it again takes r seconds",
         *_describe_reach(study),
         _describe_malleability(study),
         _describe_resizes(study),
@@ -205,8 +208,9 @@ def list_conditions(study: Study) -> list[str]:
 
 
 def _describe_reach(study: Study) -> list[str]:
-    best = study.headline_policy
-    if best is None or not (part := study.extrapolation.beyond_request.get(best)):
+    best = study.headline_policy or ""
+    part = study.extrapolation.beyond_request.get(best)
+    if not part or study.assumption.is_recorded:
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "

@@ -31,7 +31,7 @@ from hesrpt.units import (
     format_duration,
     format_duration_with_margin,
 )
-from hesrpt.whatif.assumptions import ServerLimit
+from hesrpt.whatif.assumptions import Assumption, ServerLimit
 from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_jobs import StudyJobs, StudyOptions, compute_offered_load
 
@@ -57,6 +57,12 @@ class Study:
     notes: tuple[str, ...] = ()  # sentences on options and on the trace
     bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
     other_limits: tuple[OtherLimit, ...] = ()  # if they were asked for
+
+    @property
+    def assumption(self) -> Assumption:
+        """How jobs speed up."""
+        assert self.options.assumption is not None
+        return self.options.assumption
 
     @cached_property
     def load(self) -> float:
@@ -163,7 +169,7 @@ class Study:
         which = "malleable jobs"
         if not self.options.malleable.is_everything:
             which = f"{measure_parts(self.trace, self.is_malleable)[0]:.0%} of the jobs malleable"
-        assumed = f"with {which} and {self.options.assumption.text}"
+        assumed = f"with {which} and {self.assumption.text}"
         base, best, policies = self.base, self.headline_policy, len(self.malleable_policies)
         if best is None or base is None:
             shortest = min(self.runs, key=self._mean)
@@ -281,7 +287,7 @@ class Study:
             "dropped": dict(self.trace.dropped),
             "servers": self.servers,
             "load": self.load if np.isfinite(self.load) else None,
-            "assumption": self.options.assumption.text,
+            "assumption": self.assumption.text,
             "malleable_jobs": int(self.is_malleable.sum()),
             "notes": list(self.notes),
             "conclusion": self.conclusion,
