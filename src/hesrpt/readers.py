@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source, read_csv
@@ -77,31 +78,24 @@ def read_curves(path: str | Path) -> list[Curve]:
     table = _read_table(path, _CURVE_COLUMNS, required="workers", ignore_unknown=True)
     workers = _find_one_column(table, ("workers", "servers"))
     values = _find_one_column(table, ("speedup", "throughput", "throughput_or_speedup"))
-    points = map(_Point, table.columns[workers], table.columns[values], table.lines)
-    curves: dict[str, list[_Point]] = {}
+    points = zip(table.columns[workers], table.columns[values], table.lines, strict=True)
+    curves: dict[str, list[tuple[float, float, int]]] = {}
     for label, point in zip(_label_rows(table), points, strict=True):
         curves.setdefault(label, []).append(point)
-    bases = dict.fromkeys(curves, 1.0)
-    if values != "speedup":
-        bases = {label: min(points).workers for label, points in curves.items()}
-        curves = {
-            label: _normalise(label, points, table.source) for label, points in curves.items()
-        }
-    return [
-        Curve(
-            application=label,
-            servers=tuple(point.workers for point in points),
-            speedups=tuple(point.value for point in points),
-            base=bases[label],
-        )
-        for label, points in curves.items()
-    ]
-
-
-class _Point(NamedTuple):
-    workers: float
-    value: float  # a speedup or a throughput
-    line: int
+    read = []
+    for label, rows in curves.items():
+        base = unit = 1.0
+        if values != "speedup":
+            base, lowest, line = min(rows)
+            if lowest <= 0:
+                raise InputError(
+                    f"{table.source}:{line}: the throughput of {label or 'the curve'} on the "
+                    "fewest workers must be greater than 0, because the others are divided by it"
+                )
+            unit = fmean(value for at, value, _ in rows if at == base)
+        servers = tuple(at / base for at, _, _ in rows)
+        read.append(Curve(label, servers, tuple(value / unit for _, value, _ in rows), base))
+    return read
 
 
 @dataclass(frozen=True)
@@ -130,21 +124,6 @@ def _label_rows(table: _Table) -> list[str]:
     if not columns:
         return [""] * len(table.lines)
     return [", ".join(filter(None, cells)) for cells in zip(*columns, strict=True)]
-
-
-def _normalise(label: str, points: list[_Point], source: str) -> list[_Point]:
-    """Divide workers and throughputs by those of the point with the fewest workers."""
-    smallest = min(points)
-    if smallest.value <= 0:
-        raise InputError(
-            f"{source}:{smallest.line}: the throughput of {label or 'the curve'} on the fewest "
-            "workers must be greater than 0, because the others are divided by it"
-        )
-    base = [point.value for point in points if point.workers == smallest.workers]
-    unit = sum(base) / len(base)
-    return [
-        _Point(point.workers / smallest.workers, point.value / unit, point.line) for point in points
-    ]
 
 
 def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:

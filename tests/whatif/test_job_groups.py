@@ -45,9 +45,9 @@ def test_users_with_the_most_server_hours_have_rows_of_their_own() -> None:
     )
     groups = group_by_user(replace(trace, labels={"user": np.array(users)}))
     assert len(groups) == MAX_USERS + 1
-    assert groups[0].title == f"user {users[-1]}"
-    assert groups[-1].title == "5 other users"
-    assert np.flatnonzero(groups[-1].members).tolist() == [0, 1, 2, 3, 4]
+    assert groups[0][0] == f"user {users[-1]}"
+    assert groups[-1][0] == "5 other users"
+    assert np.flatnonzero(groups[-1][1]).tolist() == [0, 1, 2, 3, 4]
     assert group_by_user(trace) == []
     alone = replace(trace, labels={"user": np.array(["ann"] * len(users))})
     assert group_by_user(alone) == []

@@ -39,7 +39,7 @@ from hesrpt.cli.terminal import (
 )
 from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
-from hesrpt.files import write_csv
+from hesrpt.files import write_csv, write_text
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_count, format_duration, format_number
 
@@ -289,9 +289,9 @@ def whatif(
         write_csv(csv, studies[0].rows())
     provenance = describe_provenance(context, trace=jobs.sha256)
     if report is not None:
-        from hesrpt.whatif.report import write_report
+        from hesrpt.whatif.report import render_report
 
-        write_report(studies[0], report, variations, provenance)
+        write_text(report, render_report(studies[0], variations, provenance))
     if as_json:
         print(json.dumps(_as_json(studies, variations, provenance), indent=2, allow_nan=False))
     else:

@@ -18,7 +18,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
-from hesrpt.files import write_text
 from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import DAY, WEEK, format_count, format_duration, format_number
@@ -27,16 +26,6 @@ from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
-
-
-def write_report(
-    study: Study,
-    path: str | Path,
-    variations: Variations | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> None:
-    """Write the report of a study atomically, with the variations that were asked for."""
-    write_text(path, render_report(study, variations, provenance))
 
 
 def render_report(

@@ -11,7 +11,7 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import Moldable, RigidDiscipline, get_policy
-from hesrpt.simulator.comparison import Replication, run_with_bounds
+from hesrpt.simulator.comparison import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
@@ -85,7 +85,7 @@ def run_study(
     for limit in other_limits:
         limited = jobs.build_malleable(limit)
         replications |= {(policy, limit): replicate(policy, limited) for policy in compared}
-    simulations, bounds = run_with_bounds(
+    simulations, bounds = run_simulations(
         replications,
         [jobs.build_least_limited()] if options.bound else [],
         float(machine),
