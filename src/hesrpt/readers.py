@@ -128,20 +128,20 @@ def _label_rows(table: _Table) -> list[str]:
 
 def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
     """Return the speedup of all jobs, or a list with one for each if columns specify them."""
-    if "p" in table.columns:
-        if shared is not None:
-            raise InputError(
-                f"must be left out: {table.source} has a column 'p', so each job has its own",
-                argument="speedup",
-            )
-        speedups: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
+    powers, limits = table.columns.get("p"), table.columns.get("max_servers")
+    if powers is not None and shared is not None:
+        raise InputError(
+            f"must be left out: {table.source} has a column 'p', so each job has its own",
+            argument="speedup",
+        )
+    if powers is not None:
+        speedups: list[Speedup] = [PowerLaw(p) for p in powers]
     elif shared is None:
         raise InputError(f"is missing, and {table.source} has no column 'p'", argument="speedup")
-    elif "max_servers" not in table.columns:
+    elif limits is None:
         return shared
     else:
-        speedups = [shared] * len(table.lines)
-    limits = table.columns.get("max_servers")
+        speedups = [shared] * len(limits)
     if limits is None:
         return speedups
     return [speedup.limited(limit) for speedup, limit in zip(speedups, limits, strict=True)]
@@ -160,7 +160,14 @@ def _read_table(
     header = [name.lower() for name in names] if has_header else [required]
     if ignore_unknown:
         required, parsers = header[0], {**dict.fromkeys(header, str), **parsers}
-    _check_header(header, parsers, required, source)
+    known = ", ".join(parsers)
+    for name in header:
+        if name not in parsers:
+            raise InputError(f"{source}:1: unknown column {name!r}; columns are: {known}")
+        if header.count(name) > 1:
+            raise InputError(f"{source}:1: column {name!r} appears more than once")
+    if required not in header:
+        raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
     table = _Table(source, [], {name: [] for name in header})
     for line, cells in rows if has_header else chain([first], rows):
         if len(cells) != len(header):
@@ -177,17 +184,6 @@ def _read_table(
     if not table.lines:
         raise InputError(f"{source}: has a header but no rows")
     return table
-
-
-def _check_header(header: list[str], parsers: _Parsers, required: str, source: str) -> None:
-    known = ", ".join(parsers)
-    for name in header:
-        if name not in parsers:
-            raise InputError(f"{source}:1: unknown column {name!r}; columns are: {known}")
-        if header.count(name) > 1:
-            raise InputError(f"{source}:1: column {name!r} appears more than once")
-    if required not in header:
-        raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
 
 
 def _create_parser(expected: str, is_valid: Callable[[float], bool]) -> Callable[[str], float]:
@@ -214,10 +210,7 @@ _JOB_COLUMNS: _Parsers = {
     "max_servers": _parse_positive,
     "requested": _parse_positive,
 }
-_SPEEDUP_COLUMNS: _Parsers = {
-    "servers": _parse_positive,
-    "speedup": _parse_non_negative,
-}
+_SPEEDUP_COLUMNS: _Parsers = {"servers": _parse_positive, "speedup": _parse_non_negative}
 _CURVE_COLUMNS: _Parsers = {
     "workers": _parse_positive,
     "servers": _parse_positive,

@@ -8,12 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, Rule, RuleKind, State, WorkloadFacts
-from hesrpt.policies.sharing import (
-    Leftover,
-    assign_leftover,
-    check_leftover_rule,
-    usable_servers,
-)
+from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule, usable_servers
 from hesrpt.speedups import SpeedupVector
 from hesrpt.validation import check_positive
 

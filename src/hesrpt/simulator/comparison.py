@@ -25,12 +25,7 @@ from hesrpt.policies import (
     find_rule,
     get_policy,
 )
-from hesrpt.simulator.intervals import (
-    Difference,
-    Interval,
-    estimate_difference,
-    estimate_mean,
-)
+from hesrpt.simulator.intervals import Difference, Interval, estimate_difference, estimate_mean
 from hesrpt.simulator.simulation import Simulation, run_simulation, warn_of_overload
 from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_number

@@ -286,6 +286,11 @@ class JobParser:
             start = np.where(np.isnan(start) & (wait >= 0), submit + wait, start)
             start_to_end = self._parse_times(cells, "end", jobs) - start
         runtime = self._parse_durations(cells, "runtime", jobs)
+        names = cells.get("name") or [str(self._jobs + number + 1) for number in range(jobs)]
+        self._jobs += jobs
+        labels = {name: _list_column(texts, at) for name, at in self.kept.items()}
+        if "user" in cells:
+            labels["user"] = cells["user"]
 
         def quote(job: int, ours: str) -> str:
             if ours == "runtime" and not cells.get(ours, [""] * jobs)[job].strip():
@@ -295,7 +300,7 @@ class JobParser:
 
         return RawJobs(
             places=[text.place for text in texts],
-            names=self._get_names(cells, jobs),
+            names=[name.strip() for name in names],
             submit_times=submit,
             runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
             servers=parse_numbers(cells["servers"]),
@@ -303,7 +308,7 @@ class JobParser:
             estimates=self._parse_durations(cells, "estimate", jobs),
             defects=defects,
             quote=quote,
-            labels=self._get_labels(cells, texts),
+            labels={name: list(map(str.strip, values)) for name, values in labels.items()},
             counts=[text.jobs for text in texts],
         )
 
@@ -313,19 +318,6 @@ class JobParser:
         return builder.build(
             epoch=0.0 if has_dates else None, is_zoned=self.time_kind == TimeKind.ZONED_DATE
         )
-
-    def _get_names(self, cells: Cells, jobs: int) -> Sequence[str]:
-        first = self._jobs + 1
-        self._jobs += jobs
-        if "name" in cells:
-            return [name.strip() for name in cells["name"]]
-        return [str(job) for job in range(first, first + jobs)]
-
-    def _get_labels(self, cells: Cells, texts: Sequence[JobText]) -> dict[str, list[str]]:
-        labels = {name: _list_column(texts, at) for name, at in self.kept.items()}
-        if "user" in cells:
-            labels["user"] = list(cells["user"])
-        return {name: list(map(str.strip, values)) for name, values in labels.items()}
 
     def _parse_durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
         if ours not in cells:

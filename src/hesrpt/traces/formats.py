@@ -14,12 +14,7 @@ from hesrpt.errors import InputError
 from hesrpt.files import BLOCK_BYTES, describe_source, read_pieces, split_blocks
 from hesrpt.traces import json_jobs, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.simulator_workloads import (
-    is_batsim,
-    is_elastisim,
-    read_batsim,
-    read_elastisim,
-)
+from hesrpt.traces.simulator_workloads import is_batsim, is_elastisim, read_batsim, read_elastisim
 from hesrpt.traces.trace import Trace
 from hesrpt.traces.training_jobs import is_training, read_training
 from hesrpt.validation import check_choice, shorten

@@ -29,9 +29,7 @@ _STATISTICS = ("mean", "median", "p95", "p99")
 
 
 def render_report(
-    study: Study,
-    variations: Variations | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    study: Study, variations: Variations | None = None, provenance: Mapping[str, Any] | None = None
 ) -> str:
     """Return the report of a study as HTML.
 
@@ -224,10 +222,10 @@ def _describe_resizes(study: Study) -> str:
         cost = f"stops it for {study.options.resize_cost:g} s, and costs nothing else"
     text = f"a malleable job can be resized at any moment, down to no server, and that {cost}"
     best = study.headline_policy
-    row = next((row for row in study.rows() if row["policy"] == best), None)
-    if row is None or row["resizes_per_job"] is None:
+    tally = None if best is None else study.runs[best].tally
+    if best is None or tally is None:
         return text
-    return f"{text}; {get_title(row['policy'])} does it {row['resizes_per_job']:.1f} times per job"
+    return f"{text}; {get_title(best)} does it {tally.resizes.mean():.1f} times per job"
 
 
 def _describe_knowledge(study: Study) -> str:

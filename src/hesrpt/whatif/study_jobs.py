@@ -33,15 +33,8 @@ from hesrpt.workload import Workload
 
 #: The policies of a study by default.
 DEFAULT_POLICIES = (
-    "fcfs",
-    "easy",
-    "moldable",
-    "equi",
-    "srpt",
-    "adaptive",
-    "hesrpt",
-    "hesrpt-slowdown",
-    "optimal",
+    *("fcfs", "easy", "moldable"),  # never resize jobs
+    *("equi", "srpt", "adaptive", "hesrpt", "hesrpt-slowdown", "optimal"),
 )
 #: What malleable policies know of sizes.
 SIZES = ("exact", "estimates")
