@@ -21,6 +21,7 @@ from hesrpt.policies import (
     describe_workload,
     get_policy,
 )
+from hesrpt.policies.knee import time_saved
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.runs import Progress, Run, Tally
@@ -226,10 +227,9 @@ def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:
     """Return the values of α between which knees fall from all servers to next to none."""
     speedups = workload.speedups.tabulate(servers)
     jobs = len(workload)
-    all_servers, few_servers = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
     saved_at_all, saved_at_few = (
-        workload.sizes * speedups.slope_before(n) / speedups.rate(n) ** 2
-        for n in (all_servers, few_servers)
+        time_saved(workload.sizes, speedups, np.full(jobs, held))
+        for held in (servers, servers / (1000.0 * jobs))
     )
     highest = float(saved_at_few[saved_at_few > 0].max())
     lowest = float(saved_at_all.min())
