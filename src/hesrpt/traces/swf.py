@@ -90,13 +90,12 @@ def _read_jobs(lines: Sequence[int], texts: Sequence[str], labels: Collection[st
         estimates=fields[:, _ESTIMATE],
         defects={UNREADABLE: unreadable},
         quote=quote,
-        labels={name: _list_labels(fields[:, _LABELS[name]]) for name in labels},
+        labels={
+            name: ["" if number != number else f"{number:g}" for number in fields[:, at].tolist()]
+            for name, at in _LABELS.items()
+            if name in labels
+        },
     )
-
-
-def _list_labels(field: FloatArray) -> list[str]:
-    """Return the numbers of a field as text, which is empty where they are unknown."""
-    return ["" if number != number else f"{number:g}" for number in field.tolist()]
 
 
 def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:

@@ -151,8 +151,9 @@ class StudyOptions:
 
     def find_assumption(self, trace: Trace) -> Assumption:
         """Return how jobs of this trace speed up."""
-        default = assume_recorded(trace) if trace.speedups else assume_speedup(0.7)
-        return default if self.assumption is None else self.assumption
+        if self.assumption is not None:
+            return self.assumption
+        return assume_recorded(trace) if trace.speedups else assume_speedup(0.7)
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON values, with assumptions in words."""
