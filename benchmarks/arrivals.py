@@ -25,6 +25,7 @@ from hesrpt.policies import Adaptive, PolicyLike
 from hesrpt.policies.calibration_kernel import LEVELS, focus_of_level
 from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
+from hesrpt.whatif import StudyOptions
 from hesrpt.whatif.assumptions import assume_speedup
 from hesrpt.whatif.study_jobs import StudyJobs, select_jobs
 from hesrpt.workload import SIZES
@@ -82,7 +83,8 @@ class Cell:
         """Return a stream; cells that differ only in p or in servers share random numbers."""
         if self.trace is not None:
             assert isinstance(self.p, float)
-            log = select_jobs(read_trace(self.trace), self.servers, load=self.load)
+            options = StudyOptions(servers=self.servers, load=self.load)
+            log = select_jobs(read_trace(self.trace), options)
             unlimited = assume_speedup(self.p, max_servers="none")
             all_jobs = np.ones(len(log), np.bool_)
             return StudyJobs(log, self.servers, unlimited, seed, all_jobs).build_malleable()

@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.ratios import Ratio, at_most
 from benchmarks.simulation_speed import wait_with_simpy
 from hesrpt.traces import Trace, read_trace
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 
 
 def _make_trace(
@@ -70,7 +70,7 @@ def measure_replays(console: Console) -> list[Ratio]:
     sort = time.perf_counter() - began
     for policy in ("fcfs", "easy", "equi", "adaptive", "hesrpt"):
         began = time.perf_counter()
-        run_study(trace, policies=[policy])
+        run_study(trace, StudyOptions(policies=[policy]))
         seconds = time.perf_counter() - began
         console.print(
             f"1,000,000 jobs, {policy}: {seconds:.1f} s, {seconds / sort:.0f} times a sort"

@@ -80,6 +80,15 @@ def test_toml_examples_are_valid_jobs_files(document: Path, block: str, tmp_path
     assert len(read_jobs_file(file).jobs) == len(tomllib.loads(block)["job"])
 
 
+def test_training_jobs_in_documents_are_read(tmp_path: Path) -> None:
+    (block,) = (block for _, block in find_blocks("json") if "step_seconds" in block)
+    file = tmp_path / "jobs.jsonl"
+    file.write_text(block)
+    assert len(read_trace(file)) == len(block.splitlines())
+    documented = read_table("Training jobs (JSON lines)")
+    assert {key for line in block.splitlines() for key in json.loads(line)} <= set(documented)
+
+
 def test_python_fragments_are_valid_and_import_existing_names() -> None:
     fragments = [block for _, block in find_blocks("python") if ">>>" not in block]
     assert len(fragments) >= 4

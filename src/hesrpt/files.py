@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from hesrpt.errors import InputError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 #: A row of a CSV file: the number of its last line, and its cells.
 Row: TypeAlias = tuple[int, list[str]]
-_BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
+BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -37,29 +37,21 @@ class Block(NamedTuple):
     lines: list[str]  # without line ends
 
 
-class _Stream(Protocol):
-    def read1(self, size: int, /) -> bytes: ...
-
-
 def describe_source(path: str | Path) -> str:
     """Return the name that messages give to a file: its path, or "standard input" for "-"."""
     return "standard input" if str(path) == STANDARD_INPUT else str(path)
 
 
 def read_blocks(
-    path: str | Path,
-    progress: Callable[[int], None] | None = None,
-    *,
-    opener: Callable[[str, int], int] | None = None,
+    path: str | Path, *, opener: Callable[[str, int], int] | None = None
 ) -> Generator[Block, None, None]:
     """Yield the lines of a UTF-8 text file, plain or gzipped, many lines at a time.
 
-    A path of "-" reads standard input. After each block, ``progress`` is called with the number of
-    lines that have been consumed. ``opener`` is that of Python's ``open``: see
+    A path of "-" reads standard input. ``opener`` is that of Python's ``open``: see
     :func:`open_regular`.
     """
     with closing(read_pieces(path, opener)) as pieces:
-        yield from split_blocks(pieces, describe_source(path), progress)
+        yield from split_blocks(pieces, describe_source(path))
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -85,7 +77,7 @@ def read_pieces(
         while True:
             try:
                 # Unlike read, read1 returns the data before a damaged part instead of raising.
-                piece = stream.read1(_BLOCK_BYTES)
+                piece = stream.read1(BLOCK_BYTES)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise InputError(
                     f"{source}: the gzip data is damaged after line {lines}: {error}"
@@ -102,13 +94,16 @@ def read_pieces(
 def split_blocks(
     pieces: Iterable[bytes], source: str, progress: Callable[[int], None] | None = None
 ) -> Generator[Block, None, None]:
-    """Yield the lines of a UTF-8 text that comes in pieces; see :func:`read_blocks`."""
+    """Yield the lines of a UTF-8 text that comes in pieces, many lines at a time.
+
+    After each block, ``progress`` is called with the number of lines that have been consumed.
+    """
     rest, line = b"", 1
     for piece in chain(pieces, [None]):
         data, rest = (rest, b"") if piece is None else _split_last_line(rest + piece)
-        if len(rest) > _BLOCK_BYTES:
+        if len(rest) > BLOCK_BYTES:
             long = line + data.count(b"\n")
-            raise InputError(f"{source}:{long}: the line is longer than {_BLOCK_BYTES:,} bytes")
+            raise InputError(f"{source}:{long}: the line is longer than {BLOCK_BYTES:,} bytes")
         if data:
             block = Block(line, _decode_lines(data, source, line))
             yield block
@@ -218,11 +213,11 @@ def _decode_lines(data: bytes, source: str, first_line: int) -> list[str]:
 @contextmanager
 def _open_stream(
     path: str | Path, source: str, opener: Callable[[str, int], int] | None
-) -> Iterator[_Stream]:
+) -> Iterator[io.BufferedReader[Any] | gzip.GzipFile]:
     """Open a file or standard input for reading, and decompress it if it is gzipped."""
     with _open_binary(path, source, opener) as file:
         # Not every standard input can peek, but this buffer can.
-        stream = io.BufferedReader(file, _BLOCK_BYTES)  # type: ignore[type-var]
+        stream = io.BufferedReader(file, BLOCK_BYTES)  # type: ignore[type-var]
         try:
             try:
                 is_gzipped = stream.peek(2)[:2] == _GZIP_MAGIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextvars import ContextVar
 from threading import Event
 from typing import TypeVar
@@ -68,7 +68,9 @@ def run_tasks(
                 if key in in_threads:
                     futures[threads.submit(_run_in_thread, task, stop)] = key
                 else:
-                    processes = processes or _get_processes(min(cores, len(tasks)))
+                    from loky import get_reusable_executor
+
+                    processes = get_reusable_executor(max_workers=min(cores, len(tasks)))
                     futures[processes.submit(task)] = key
             for future in as_completed(futures):
                 results[futures[future]] = future.result()
@@ -77,16 +79,9 @@ def run_tasks(
             stop.set()
             threads.shutdown(wait=False, cancel_futures=True)
             if processes is not None:
-                processes.shutdown(wait=False, kill_workers=True)  # type: ignore[call-arg]
+                processes.shutdown(wait=False, kill_workers=True)
             raise
     return {key: results[key] for key in tasks}
-
-
-def _get_processes(workers: int) -> Executor:
-    from loky import get_reusable_executor
-
-    executor: Executor = get_reusable_executor(max_workers=workers)
-    return executor
 
 
 def _run_in_thread(task: Callable[[], Result], stop: Event) -> Result:

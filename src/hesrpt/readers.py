@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source, read_csv
@@ -77,31 +78,24 @@ def read_curves(path: str | Path) -> list[Curve]:
     table = _read_table(path, _CURVE_COLUMNS, required="workers", ignore_unknown=True)
     workers = _find_one_column(table, ("workers", "servers"))
     values = _find_one_column(table, ("speedup", "throughput", "throughput_or_speedup"))
-    points = map(_Point, table.columns[workers], table.columns[values], table.lines)
-    curves: dict[str, list[_Point]] = {}
+    points = zip(table.columns[workers], table.columns[values], table.lines, strict=True)
+    curves: dict[str, list[tuple[float, float, int]]] = {}
     for label, point in zip(_label_rows(table), points, strict=True):
         curves.setdefault(label, []).append(point)
-    bases = dict.fromkeys(curves, 1.0)
-    if values != "speedup":
-        bases = {label: min(points).workers for label, points in curves.items()}
-        curves = {
-            label: _normalise(label, points, table.source) for label, points in curves.items()
-        }
-    return [
-        Curve(
-            application=label,
-            servers=tuple(point.workers for point in points),
-            speedups=tuple(point.value for point in points),
-            base=bases[label],
-        )
-        for label, points in curves.items()
-    ]
-
-
-class _Point(NamedTuple):
-    workers: float
-    value: float  # a speedup or a throughput
-    line: int
+    read = []
+    for label, rows in curves.items():
+        base = unit = 1.0
+        if values != "speedup":
+            base, lowest, line = min(rows)
+            if lowest <= 0:
+                raise InputError(
+                    f"{table.source}:{line}: the throughput of {label or 'the curve'} on the "
+                    "fewest workers must be greater than 0, because the others are divided by it"
+                )
+            unit = fmean(value for at, value, _ in rows if at == base)
+        servers = tuple(at / base for at, _, _ in rows)
+        read.append(Curve(label, servers, tuple(value / unit for _, value, _ in rows), base))
+    return read
 
 
 @dataclass(frozen=True)
@@ -132,37 +126,22 @@ def _label_rows(table: _Table) -> list[str]:
     return [", ".join(filter(None, cells)) for cells in zip(*columns, strict=True)]
 
 
-def _normalise(label: str, points: list[_Point], source: str) -> list[_Point]:
-    """Divide workers and throughputs by those of the point with the fewest workers."""
-    smallest = min(points)
-    if smallest.value <= 0:
-        raise InputError(
-            f"{source}:{smallest.line}: the throughput of {label or 'the curve'} on the fewest "
-            "workers must be greater than 0, because the others are divided by it"
-        )
-    base = [point.value for point in points if point.workers == smallest.workers]
-    unit = sum(base) / len(base)
-    return [
-        _Point(point.workers / smallest.workers, point.value / unit, point.line) for point in points
-    ]
-
-
 def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
     """Return the speedup of all jobs, or a list with one for each if columns specify them."""
-    if "p" in table.columns:
-        if shared is not None:
-            raise InputError(
-                f"must be left out: {table.source} has a column 'p', so each job has its own",
-                argument="speedup",
-            )
-        speedups: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
+    powers, limits = table.columns.get("p"), table.columns.get("max_servers")
+    if powers is not None and shared is not None:
+        raise InputError(
+            f"must be left out: {table.source} has a column 'p', so each job has its own",
+            argument="speedup",
+        )
+    if powers is not None:
+        speedups: list[Speedup] = [PowerLaw(p) for p in powers]
     elif shared is None:
         raise InputError(f"is missing, and {table.source} has no column 'p'", argument="speedup")
-    elif "max_servers" not in table.columns:
+    elif limits is None:
         return shared
     else:
-        speedups = [shared] * len(table.lines)
-    limits = table.columns.get("max_servers")
+        speedups = [shared] * len(limits)
     if limits is None:
         return speedups
     return [speedup.limited(limit) for speedup, limit in zip(speedups, limits, strict=True)]
@@ -181,7 +160,14 @@ def _read_table(
     header = [name.lower() for name in names] if has_header else [required]
     if ignore_unknown:
         required, parsers = header[0], {**dict.fromkeys(header, str), **parsers}
-    _check_header(header, parsers, required, source)
+    known = ", ".join(parsers)
+    for name in header:
+        if name not in parsers:
+            raise InputError(f"{source}:1: unknown column {name!r}; columns are: {known}")
+        if header.count(name) > 1:
+            raise InputError(f"{source}:1: column {name!r} appears more than once")
+    if required not in header:
+        raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
     table = _Table(source, [], {name: [] for name in header})
     for line, cells in rows if has_header else chain([first], rows):
         if len(cells) != len(header):
@@ -198,17 +184,6 @@ def _read_table(
     if not table.lines:
         raise InputError(f"{source}: has a header but no rows")
     return table
-
-
-def _check_header(header: list[str], parsers: _Parsers, required: str, source: str) -> None:
-    known = ", ".join(parsers)
-    for name in header:
-        if name not in parsers:
-            raise InputError(f"{source}:1: unknown column {name!r}; columns are: {known}")
-        if header.count(name) > 1:
-            raise InputError(f"{source}:1: column {name!r} appears more than once")
-    if required not in header:
-        raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
 
 
 def _create_parser(expected: str, is_valid: Callable[[float], bool]) -> Callable[[str], float]:
@@ -235,10 +210,7 @@ _JOB_COLUMNS: _Parsers = {
     "max_servers": _parse_positive,
     "requested": _parse_positive,
 }
-_SPEEDUP_COLUMNS: _Parsers = {
-    "servers": _parse_positive,
-    "speedup": _parse_non_negative,
-}
+_SPEEDUP_COLUMNS: _Parsers = {"servers": _parse_positive, "speedup": _parse_non_negative}
 _CURVE_COLUMNS: _Parsers = {
     "workers": _parse_positive,
     "servers": _parse_positive,

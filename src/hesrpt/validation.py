@@ -7,7 +7,7 @@ argument, what was expected and what was given.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from numbers import Real
 from typing import Any
 
@@ -127,7 +127,7 @@ def check_non_negative_vector(name: str, values: ArrayLike) -> FloatArray:
     return result
 
 
-def check_same_length(name: str, values: Sequence[object] | FloatArray, jobs: int) -> None:
+def check_same_length(name: str, values: Sized, jobs: int) -> None:
     """Check that ``values`` has one entry for each job."""
     if len(values) != jobs:
         raise InputError(

@@ -107,10 +107,9 @@ class Workload:
             )
         set_frozen("given_names", None if names is None else tuple(str(name) for name in names))
         set_frozen("rigid", None if rigid is None else _check_rigid(rigid, self.requested))
-        if self.rigid is not None:
-            check_same_length("rigid", self.rigid.tolist(), len(self))
-        if self.given_names is not None:
-            check_same_length("names", self.given_names, len(self))
+        for name, entries in (("rigid", self.rigid), ("names", self.given_names)):
+            if entries is not None:
+                check_same_length(name, entries, len(self))
 
     @classmethod
     def pareto(

@@ -10,7 +10,7 @@ from hesrpt.plotting import whatif_figures
 from hesrpt.plotting.whatif_figures import draw_panel, label_time
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
-from hesrpt.whatif import Study, run_sensitivity, run_study
+from hesrpt.whatif import Study, StudyOptions, run_sensitivity, run_study
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def test_servers_over_time_are_those_of_one_policy(study: Study) -> None:
 def test_sensitivity_shows_the_ratios_of_each_sweep(example_trace: Trace) -> None:
     sensitivity = run_sensitivity(
         example_trace,
+        StudyOptions(window="4d..6d"),
         powers=(0.3, 0.9),
         resize_costs=(0.0, 60.0),
         size_errors=(0.0, 1.0),
-        window="4d..6d",
     )
     panels = whatif_figures.draw_sensitivity(sensitivity).axes
     assert len(panels) == 3

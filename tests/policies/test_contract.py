@@ -25,7 +25,7 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 
 RIGID = [name for name, entry in POLICIES.items() if isinstance(entry.create(), RigidDiscipline)]
 MALLEABLE = [name for name in POLICIES if name not in RIGID]
@@ -103,7 +103,7 @@ def test_compare() -> None:
 
 @pytest.mark.parametrize("assumption", [0.7, "uniform(0.4, 0.9)"])
 def test_whatif(assumption: float | str) -> None:
-    study = run_study(create_trace(), assumption=assumption, policies=list(POLICIES))
+    study = run_study(create_trace(), StudyOptions(assumption=assumption, policies=list(POLICIES)))
     assert list(study.runs) == list(POLICIES)
     assert all(np.isfinite(run.completion_times).all() for run in study.runs.values())
 

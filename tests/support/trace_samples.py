@@ -206,6 +206,20 @@ PHILLY = """\
                 "detail": [{"ip": "m3", "gpus": ["gpu0"]}]}]}
 ]
 """
+# A job for each way to say how long a step takes, a blank line, and a job of another workload.
+TRAINING = """\
+{"cluster_servers": 8, "workload": 1, "job": "vision", "arrival": 100, "iterations": 60, \
+"step_seconds": [2, 1, 0.8], "requested": 2, "user": "ann"}
+{"workload": 1, "job": "ranking", "arrival": 90, "iterations": 5e2, "step_seconds": [0.5], \
+"user": "bob"}
+{"workload": 1, "arrival": 120.5, "iterations": 10, "workers": [2, 4, 8], \
+"step_seconds": [3, 2, 2.5]}
+
+{"workload": 1, "job": "language", "arrival": 130, "iterations": 100, "batch_size": 8, "goodput": \
+[{"batch_size": 8, "efficiency": 1, "throughput": [4, 6]}, \
+{"batch_size": 32, "efficiency": 0.75, "throughput": [0, 16]}]}
+{"workload": 2, "job": "another", "arrival": 0, "iterations": 1, "step_seconds": [1]}
+"""
 SAMPLES = {
     "swf": SWF,
     "damaged": SWF_DAMAGED,
@@ -218,4 +232,5 @@ SAMPLES = {
     "elastisim": ELASTISIM,
     "sacct --json": SACCT_JSON,
     "philly": PHILLY,
+    "training": TRAINING,
 }

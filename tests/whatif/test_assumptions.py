@@ -6,27 +6,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.trace_samples import make_trace
 
 from hesrpt import InputError, PowerLaw
 from hesrpt.traces import Trace
-from hesrpt.whatif import assume_speedup, run_study
+from hesrpt.whatif import StudyOptions, assume_speedup, run_study
 from hesrpt.whatif.assumptions import DEFAULT_LIMIT
 
 CURVES = "application,workers,speedup\na,1,1\na,4,3\na,8,2.5\nb,1,1\nb,2,1.2\n"
 
 
 def test_number_is_a_power_law_that_all_jobs_share() -> None:
+    trace = make_trace([0, 1, 2], [1, 1, 1], [1, 1, 1])
     for p in (0.7, "0.7", " .7 "):
         assumption = assume_speedup(p)
         assert assumption.is_shared
-        assert assumption.list_speedups(assumption.draw(3, seed=0)) == PowerLaw(0.7)
+        assert assumption.list_speedups(assumption.draw(trace, seed=0)) == PowerLaw(0.7)
         assert assumption.text == f"s(k) = k^0.7, {DEFAULT_LIMIT.text}"
     assert assume_speedup(0.7, max_servers="none").text == "s(k) = k^0.7"
 
 
 def test_distribution_gives_each_job_its_own_power() -> None:
     assumption = assume_speedup("uniform(0.4, 0.9)")
-    drawn = assumption.list_speedups(assumption.draw(10_000, seed=0))
+    trace = make_trace(range(10_000), [1.0] * 10_000, [1.0] * 10_000)
+    drawn = assumption.list_speedups(assumption.draw(trace, seed=0))
     assert isinstance(drawn, list)
     powers = np.array([speedup.p for speedup in drawn if isinstance(speedup, PowerLaw)])
     assert len(powers) == 10_000
@@ -42,11 +45,9 @@ def test_studies_depend_on_the_drawn_speedups_only_through_the_seed(example_trac
     study, again, other = (
         run_study(
             example_trace,
-            assumption=drawn,
-            policies=policies,
-            seed=seed,
-            window="0d..3d",
-            other_limits=False,
+            StudyOptions(
+                assumption=drawn, policies=policies, seed=seed, window="0d..3d", other_limits=False
+            ),
         )
         for seed in (4, 4, 5)
     )
@@ -59,7 +60,9 @@ def test_measured_curves_bound_the_speedups(example_trace: Trace, tmp_path: Path
     measured = assume_speedup(curves=tmp_path / "curves.csv", max_servers=6)
     assert measured.text == "speedups drawn from 2 measured curves, on at most 6 servers"
     policies = ("easy", "equi", "hesrpt", "optimal")
-    study = run_study(example_trace, assumption=measured, policies=policies, window="0d..2d")
+    study = run_study(
+        example_trace, StudyOptions(assumption=measured, policies=policies, window="0d..2d")
+    )
     # Jobs take as long as they did on the servers that they asked for, and at least as long alone
     # on all the servers that they may use.
     speedups = study.runs["equi"].workload.speedups

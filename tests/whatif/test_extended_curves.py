@@ -12,7 +12,7 @@ from support.trace_samples import make_trace
 
 from hesrpt import InputError
 from hesrpt.readers import Curve
-from hesrpt.whatif import assume_speedup, run_study
+from hesrpt.whatif import StudyOptions, assume_speedup, run_study
 from hesrpt.whatif.assumptions import extend_curve
 
 
@@ -63,8 +63,10 @@ def test_requests_beyond_a_curve_keep_their_work(tmp_path: Path) -> None:
     trace = make_trace([0, 1e6], [64.0, 4.0], [100.0, 100.0], machine_servers=64)
     study = run_study(
         trace,
-        assumption=assume_speedup(curves=tmp_path / "curves.csv", max_servers=16),
-        policies=["easy", "equi"],
+        StudyOptions(
+            assumption=assume_speedup(curves=tmp_path / "curves.csv", max_servers=16),
+            policies=["easy", "equi"],
+        ),
     )
     assert study.runs["easy"].flow_times.tolist() == pytest.approx([100, 100])
     assert study.runs["equi"].flow_times.tolist() == pytest.approx([200, 50], rel=0.01)
@@ -81,7 +83,7 @@ def test_throughput_measured_from_many_servers_is_not_a_curve_from_one(tmp_path:
     assert (curve.first, curve.last) == (128, 512)
     assert curve.speedup(128) == pytest.approx(128**0.5, rel=0.01)
     trace = make_trace([0, 1e6], [128.0, 2.0], [100.0, 3600.0], machine_servers=128)
-    notes = run_study(trace, assumption=assumption, policies=["easy"]).notes
+    notes = run_study(trace, StudyOptions(assumption=assumption, policies=["easy"])).notes
     assert notes[0].startswith("1 job with 36% of the server-hours (2) ran on fewer servers than")
 
 
@@ -91,7 +93,8 @@ def test_bad_fits_are_noted(tmp_path: Path) -> None:
     )
     trace = make_trace([0], [1.0], [100.0])
     study = run_study(
-        trace, assumption=assume_speedup(curves=tmp_path / "curves.csv"), policies=["easy"]
+        trace,
+        StudyOptions(assumption=assume_speedup(curves=tmp_path / "curves.csv"), policies=["easy"]),
     )
     assert study.notes[-1].startswith(
         "a power law fits 1 of 2 measured curves badly, so that extending it is uncertain; of b: "
@@ -115,7 +118,7 @@ def test_notes_say_how_curves_are_extended(tmp_path: Path) -> None:
     ):
         (tmp_path / "curve.csv").write_text(f"servers,speedup\n{points}")
         assumption = assume_speedup(curves=tmp_path / "curve.csv")
-        study = run_study(trace, assumption=assumption, policies=["easy"])
+        study = run_study(trace, StudyOptions(assumption=assumption, policies=["easy"]))
         assert study.notes[0] == (
             "1 job with 80% of the server-hours (64) ran on more servers than its curve was "
             f"measured on; there, {extension}"

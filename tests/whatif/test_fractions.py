@@ -8,13 +8,16 @@ import pytest
 from hesrpt import InputError
 from hesrpt.plotting.whatif_figures import draw_fractions
 from hesrpt.traces import Trace
-from hesrpt.whatif import FractionSweep, run_fractions, run_study
+from hesrpt.whatif import FractionSweep, StudyOptions, run_fractions, run_study
 
 
 @pytest.fixture(scope="module")
 def sweep(example_trace: Trace) -> FractionSweep:
     return run_fractions(
-        example_trace, fractions=(0.0, 0.5, 1.0), policies=("moldable", "equi"), window="0d..5d"
+        example_trace,
+        StudyOptions(window="0d..5d"),
+        fractions=(0.0, 0.5, 1.0),
+        policies=("moldable", "equi"),
     )
 
 
@@ -24,13 +27,14 @@ def test_ends_of_the_sweep_are_all_rigid_and_all_malleable(
     none, half, everything = sweep.points
     for policy in sweep.policies:
         assert none.flow_times[policy] == pytest.approx(sweep.base)
-        study = run_study(example_trace, policies=[policy], window="0d..5d")
+        study = run_study(example_trace, StudyOptions(policies=[policy], window="0d..5d"))
         assert everything.flow_times[policy] == study.runs[policy].mean_flow_time
     assert none.changed == everything.unchanged == {}
     assert half.of_jobs == pytest.approx(0.5, abs=0.01)
     # The mean over all jobs is made up of those who change and the others.
     study = run_study(
-        example_trace, policies=["easy", "equi"], malleable=0.5, window="0d..5d", other_limits=False
+        example_trace,
+        StudyOptions(policies=["easy", "equi"], malleable=0.5, window="0d..5d", other_limits=False),
     )
     flow, before = study.runs["equi"].flow_times, study.runs["easy"].flow_times
     chosen = study.is_malleable

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.trace_samples import make_trace
 
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 from hesrpt.whatif.report import render_report
 
 GOLDEN = Path(__file__).parent / "golden_report.txt"
@@ -70,10 +70,12 @@ def test_report_says_the_same_as_the_file() -> None:
     trace = replace(trace, estimates=2 * trace.runtimes, start_times=trace.submit_times + 60)
     study = run_study(
         trace,
-        assumption=0.5,
-        policies=["fcfs", "easy", "moldable", "equi", "srpt"],
-        malleable="servers >= 8",
-        resize_cost=30,
+        StudyOptions(
+            assumption=0.5,
+            policies=["fcfs", "easy", "moldable", "equi", "srpt"],
+            malleable="servers >= 8",
+            resize_cost=30,
+        ),
     )
     text = TextReader(render_report(study)).read().replace("hesrpt 0.1.0", "hesrpt VERSION")
     if not GOLDEN.exists():

@@ -10,7 +10,7 @@ from support.trace_samples import make_trace
 
 from hesrpt.schedule import jain_index
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 from hesrpt.whatif.study_results import (
     MAX_USERS,
     group_by_servers,
@@ -45,9 +45,9 @@ def test_users_with_the_most_server_hours_have_rows_of_their_own() -> None:
     )
     groups = group_by_user(replace(trace, labels={"user": np.array(users)}))
     assert len(groups) == MAX_USERS + 1
-    assert groups[0].title == f"user {users[-1]}"
-    assert groups[-1].title == "5 other users"
-    assert np.flatnonzero(groups[-1].members).tolist() == [0, 1, 2, 3, 4]
+    assert groups[0][0] == f"user {users[-1]}"
+    assert groups[-1][0] == "5 other users"
+    assert np.flatnonzero(groups[-1][1]).tolist() == [0, 1, 2, 3, 4]
     assert group_by_user(trace) == []
     alone = replace(trace, labels={"user": np.array(["ann"] * len(users))})
     assert group_by_user(alone) == []
@@ -57,7 +57,7 @@ def test_fairness_over_users_by_hand() -> None:
     # Under FCFS the jobs run one after the other: ann waits for 0 and 10 s, bob for 15 s.
     trace = make_trace([0, 0, 0], [4, 4, 4], [10, 5, 5], machine_servers=4)
     trace = replace(trace, labels={"user": np.array(["ann", "ann", "bob"])})
-    study = run_study(trace, assumption=0.5, policies=["fcfs", "equi"])
+    study = run_study(trace, StudyOptions(assumption=0.5, policies=["fcfs", "equi"]))
     slowdowns = np.array([(1 + 3) / 2, 4])
     fairness = study.fairness()
     assert fairness["fcfs"]["jain_index"] == pytest.approx(36 / (2 * (slowdowns @ slowdowns)))

@@ -12,7 +12,7 @@ from support.trace_samples import make_trace
 
 from hesrpt import InputError, simulate
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 from hesrpt.whatif.malleability import parse_malleability
 
 TRACE = replace(
@@ -103,7 +103,8 @@ def test_a_fraction_of_server_hours_counts_large_jobs_more() -> None:
 
 def test_the_others_stay_rigid_under_easy(example_trace: Trace) -> None:
     study = run_study(
-        example_trace, malleable=0.3, policies=["easy", "moldable", "equi", "hesrpt"], seed=5
+        example_trace,
+        StudyOptions(malleable=0.3, policies=["easy", "moldable", "equi", "hesrpt"], seed=5),
     )
     chosen = study.is_malleable
     assert chosen.sum() == round(0.3 * len(example_trace))
@@ -126,10 +127,12 @@ def test_the_others_stay_rigid_under_easy(example_trace: Trace) -> None:
 
 
 def test_no_malleable_job_changes_nothing(example_trace: Trace) -> None:
-    study = run_study(example_trace, malleable="servers > 1000", policies=["easy", "equi"])
+    study = run_study(
+        example_trace, StudyOptions(malleable="servers > 1000", policies=["easy", "equi"])
+    )
     np.testing.assert_array_equal(study.runs["equi"].flow_times, study.runs["easy"].flow_times)
     assert "EQUI would change nothing" in study.conclusion
     assert study.groups["kind"] == []
-    all_jobs = run_study(example_trace, malleable=1.0, policies=["equi"])
-    same = run_study(example_trace, policies=["equi"])
+    all_jobs = run_study(example_trace, StudyOptions(malleable=1.0, policies=["equi"]))
+    same = run_study(example_trace, StudyOptions(policies=["equi"]))
     assert all_jobs.runs["equi"].mean_flow_time == same.runs["equi"].mean_flow_time

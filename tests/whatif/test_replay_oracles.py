@@ -16,7 +16,7 @@ from support.trace_samples import make_trace
 
 from hesrpt.arrays import FloatArray
 from hesrpt.traces import Trace
-from hesrpt.whatif import assume_speedup, run_study
+from hesrpt.whatif import StudyOptions, assume_speedup, run_study
 
 
 def simulate_easy(
@@ -73,7 +73,7 @@ def check_easy(trace: Trace, servers: int) -> None:
         estimates.tolist(),
         servers,
     )
-    easy = run_study(trace, servers, policies=["easy"]).runs["easy"]
+    easy = run_study(trace, StudyOptions(servers=servers, policies=["easy"])).runs["easy"]
     np.testing.assert_allclose(easy.completion_times - trace.runtimes, expected, atol=1e-6)
 
 
@@ -118,10 +118,12 @@ def test_easy_replays_any_trace_as_the_oracle_does(
 def test_a_busy_trace_at_its_own_widths_keeps_its_run_times(example_trace: Trace) -> None:
     study = run_study(
         example_trace,
-        assumption=assume_speedup("uniform(0.4, 0.9)", max_servers="2x"),
-        policies=["easy", "fcfs", "moldable", "equi"],
-        malleable=0.5,
-        other_limits=False,
+        StudyOptions(
+            assumption=assume_speedup("uniform(0.4, 0.9)", max_servers="2x"),
+            policies=["easy", "fcfs", "moldable", "equi"],
+            malleable=0.5,
+            other_limits=False,
+        ),
     )
     rigid = ~study.is_malleable
     asked, runtimes = example_trace.servers, example_trace.runtimes
@@ -147,7 +149,9 @@ def test_a_lone_job_is_never_faster_under_a_tighter_limit() -> None:
     found: list[tuple[FloatArray, dict[str, FloatArray]]] = []
     for limit in ("1", "7", "0.5x,7", "1x,7", "1x", "3x,20", "3x", "none"):
         assumption = assume_speedup(0.6, max_servers=limit)
-        study = run_study(trace, assumption=assumption, policies=policies, other_limits=False)
+        study = run_study(
+            trace, StudyOptions(assumption=assumption, policies=policies, other_limits=False)
+        )
         most = assumption.limit.compute(trace, 32.0)
         for policy in policies:
             times = study.runs[policy].flow_times

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from hesrpt.traces import Trace
-from hesrpt.whatif import Variations, run_fractions, run_sensitivity, run_study
+from hesrpt.whatif import StudyOptions, Variations, run_fractions, run_sensitivity, run_study
 from hesrpt.whatif.report import render_report
 from hesrpt.whatif.study_jobs import select_jobs
 
@@ -39,7 +39,9 @@ class PageParser(HTMLParser):
 @pytest.fixture(scope="module")
 def page(example_trace: Trace) -> str:
     policies = ["fcfs", "easy", "moldable", "equi", "adaptive", "hesrpt"]
-    return render_report(run_study(replace(example_trace, source="<b>&x.swf"), policies=policies))
+    return render_report(
+        run_study(replace(example_trace, source="<b>&x.swf"), StudyOptions(policies=policies))
+    )
 
 
 def test_report_is_self_contained(page: str) -> None:
@@ -85,8 +87,10 @@ def test_report_has_the_results(page: str) -> None:
 
 @pytest.mark.slow
 def test_report_has_the_variations_that_were_asked_for(example_trace: Trace) -> None:
-    first_day = select_jobs(example_trace, 64, window="0d..1d")
-    study = run_study(first_day, policies=["easy", "equi", "adaptive"], other_limits=False)
+    first_day = select_jobs(example_trace, StudyOptions(window="0d..1d"))
+    study = run_study(
+        first_day, StudyOptions(policies=["easy", "equi", "adaptive"], other_limits=False)
+    )
     sensitivity = run_sensitivity(first_day, powers=(0.5,), resize_costs=(0.0,), size_errors=(0.0,))
     fractions = run_fractions(first_day, fractions=(0.5, 1.0), policies=("moldable", "equi"))
     page = render_report(study, Variations(sensitivity=sensitivity, fractions=fractions))
@@ -100,10 +104,9 @@ def test_report_has_the_variations_that_were_asked_for(example_trace: Trace) -> 
 def test_report_says_if_some_jobs_are_rigid_and_sizes_are_estimates(example_trace: Trace) -> None:
     study = run_study(
         replace(example_trace, labels={}, start_date=None),
-        policies=["easy", "hesrpt"],
-        malleable="servers >= 8",
-        sizes="estimates",
-        load=0.5,
+        StudyOptions(
+            policies=["easy", "hesrpt"], malleable="servers >= 8", sizes="estimates", load=0.5
+        ),
     )
     page = render_report(study)
     for text in (
@@ -117,7 +120,7 @@ def test_report_says_if_some_jobs_are_rigid_and_sizes_are_estimates(example_trac
 
 
 def test_times_become_dates_only_if_they_are_known(example_trace: Trace) -> None:
-    study = run_study(example_trace, policies=["easy"], window="1d..3d")
+    study = run_study(example_trace, StudyOptions(policies=["easy"], window="1d..3d"))
     first = study.trace.submit_times[0], study.trace.start_date
     assert first[0] == 0
     submitted = example_trace.submit_times
@@ -125,7 +128,9 @@ def test_times_become_dates_only_if_they_are_known(example_trace: Trace) -> None
     assert example_trace.start_date is not None
     assert first[1] == example_trace.start_date + timedelta(seconds=offset)
     # Where times are stretched, dates would be wrong.
-    assert run_study(example_trace, policies=["easy"], load=0.5).trace.start_date is None
+    assert (
+        run_study(example_trace, StudyOptions(policies=["easy"], load=0.5)).trace.start_date is None
+    )
 
 
 def test_names_are_escaped(page: str) -> None:
@@ -140,7 +145,7 @@ def test_figures_do_not_share_ids(page: str) -> None:
 
 
 def test_report_lists_notes_and_overload(example_trace: Trace) -> None:
-    study = run_study(example_trace, policies=["fcfs", "hesrpt"], resize_cost=120)
+    study = run_study(example_trace, StudyOptions(policies=["fcfs", "hesrpt"], resize_cost=120))
     page = render_report(study)
     assert "A resize stops a malleable job for 120 s." in page
     assert "Under FCFS (rigid), jobs arrive faster than they are" in page

@@ -8,7 +8,7 @@ import pytest
 from support.browser import open_browser, require_browser
 
 from hesrpt.traces import Trace
-from hesrpt.whatif import Variations, run_fractions, run_study
+from hesrpt.whatif import StudyOptions, Variations, run_fractions, run_study
 from hesrpt.whatif.report import render_report
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def test_reports_fit_on_desktops_and_phones(example_trace: Trace) -> None:
     require_browser()
     policies = ["fcfs", "easy", "moldable", "equi", "srpt", "hesrpt", "hesrpt-slowdown"]
     study = run_study(
-        example_trace, policies=policies, resize_cost=30, malleable=0.5, other_limits=False
+        example_trace,
+        StudyOptions(policies=policies, resize_cost=30, malleable=0.5, other_limits=False),
     )
     sweep = run_fractions(example_trace, fractions=(1.0,), policies=("moldable", "equi"))
     report = render_report(study, Variations(fractions=sweep))

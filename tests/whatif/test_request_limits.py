@@ -12,7 +12,7 @@ from support.trace_samples import make_trace
 
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
-from hesrpt.whatif import assume_speedup, run_study
+from hesrpt.whatif import StudyOptions, assume_speedup, run_study
 from hesrpt.whatif.assumptions import DEFAULT_LIMIT, ServerLimit, parse_limit
 from hesrpt.whatif.study_jobs import StudyJobs
 
@@ -94,11 +94,12 @@ def test_replaying_a_trace_at_its_own_widths_gives_its_own_run_times(
     submitted = (np.arange(len(asked)) * 2e5).tolist()
     trace = make_trace(submitted, asked, runtimes)
     easy = run_study(
-        trace, assumption=assume_speedup(p, max_servers=limit), policies=["easy"]
+        trace, StudyOptions(assumption=assume_speedup(p, max_servers=limit), policies=["easy"])
     ).runs["easy"]
     np.testing.assert_allclose(easy.flow_times, runtimes, rtol=1e-9)
     own = run_study(
-        trace, assumption=assume_speedup(p, max_servers="1x"), policies=["equi", "srpt"]
+        trace,
+        StudyOptions(assumption=assume_speedup(p, max_servers="1x"), policies=["equi", "srpt"]),
     )
     for policy in ("equi", "srpt"):
         np.testing.assert_allclose(own.runs[policy].flow_times, runtimes, rtol=1e-9)
@@ -119,7 +120,8 @@ def test_study_says_how_far_it_goes_beyond_requests() -> None:
     # Two jobs that asked for 1 and 2 of 64 servers, one after the other.
     trace = make_trace([0.0, 1000.0], [1.0, 2.0], [100.0, 100.0], machine_servers=64)
     unlimited = run_study(
-        trace, assumption=assume_speedup(0.5, max_servers="none"), policies=["easy", "equi"]
+        trace,
+        StudyOptions(assumption=assume_speedup(0.5, max_servers="none"), policies=["easy", "equi"]),
     )
     extrapolation = unlimited.extrapolation
     assert extrapolation is not None
@@ -142,7 +144,7 @@ def test_study_says_how_far_it_goes_beyond_requests() -> None:
         "if no job got more than it asked for, mean flow time would be 100 s under EQUI"
     )
     assert unlimited.as_json()["extrapolation"]["most_servers"] == {"equi": 64}
-    assert run_study(trace, policies=["easy"]).caveats == []
+    assert run_study(trace, StudyOptions(policies=["easy"])).caveats == []
 
 
 def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
@@ -155,8 +157,15 @@ def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
     assert parse_limit("PER-JOB = Grow, largest, 12").compute(trace, 64.0).tolist() == [
         *(8, 2, 12, 12)
     ]
-    study = run_study(trace, 64, assume_speedup(0.5, max_servers="per-job=Grow"), policies=["equi"])
-    assert study.options.assumption.text == (
+    study = run_study(
+        trace,
+        StudyOptions(
+            servers=64,
+            assumption=assume_speedup(0.5, max_servers="per-job=Grow"),
+            policies=["equi"],
+        ),
+    )
+    assert study.assumption.text == (
         "s(k) = k^0.5, on at most the multiple of what the job asked for in column 'Grow'"
     )
     # Alone on their servers: times (requested / limit)^0.5.
@@ -176,9 +185,9 @@ def test_multiples_of_jobs_are_checked(tmp_path: Path) -> None:
 
 def test_result_without_extrapolation_is_shown_for_any_policy() -> None:
     trace = make_trace([0, 0, 1], [1.0, 1.0, 16.0], [10.0, 10.0, 10.0], machine_servers=32)
-    study = run_study(trace, assumption=0.5, policies=["easy", "srpt"])
+    study = run_study(trace, StudyOptions(assumption=0.5, policies=["easy", "srpt"]))
     assert study.extrapolation is not None
     assert [list(other.flow_times) for other in study.extrapolation.other_limits] == [["srpt"]] * 2
-    usual = run_study(trace, assumption=0.5, policies=["srpt", "equi"]).extrapolation
+    usual = run_study(trace, StudyOptions(assumption=0.5, policies=["srpt", "equi"])).extrapolation
     assert usual is not None
     assert [list(other.flow_times) for other in usual.other_limits] == [["equi"]] * 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_sensitivity, run_study
+from hesrpt.whatif import StudyOptions, run_sensitivity, run_study
 from hesrpt.whatif.study_jobs import select_jobs
 
 
 def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
-    part = select_jobs(example_trace, 64, window="4d..8d")
+    part = select_jobs(example_trace, StudyOptions(window="4d..8d"))
     result = run_sensitivity(
         part, powers=(0.3, 0.9), resize_costs=(0.0, 1e5), size_errors=(0.0, 1.0)
     )
@@ -20,7 +20,7 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
         ("size_error", 0.0),
         ("size_error", 1.0),
     ]
-    base = run_study(part, policies=("easy", "equi", "hesrpt", "adaptive"))
+    base = run_study(part, StudyOptions(policies=("easy", "equi", "hesrpt", "adaptive")))
     for parameter in ("resize_cost", "size_error"):
         unchanged = result.select(parameter)[0]
         for policy, flow_time in unchanged.flow_times.items():
@@ -35,7 +35,7 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
 
 
 def test_each_point_is_a_study_of_its_own(example_trace: Trace) -> None:
-    part = select_jobs(example_trace, 64, window="4d..8d")
+    part = select_jobs(example_trace, StudyOptions(window="4d..8d"))
     found = run_sensitivity(
         part, powers=(0.3, 0.7), resize_costs=(0.0, 60.0), size_errors=(0.0, 1.0)
     )
@@ -45,6 +45,6 @@ def test_each_point_is_a_study_of_its_own(example_trace: Trace) -> None:
         (found.select("resize_cost")[1], {"resize_cost": 60.0}),
         (found.select("size_error")[1], {"size_error": 1.0}),
     ):
-        alone = run_study(part, policies=malleable, other_limits=False, **options)  # type: ignore[arg-type]
+        alone = run_study(part, StudyOptions(policies=malleable, other_limits=False, **options))  # type: ignore[arg-type]
         for policy in malleable:
             assert point.flow_times[policy] == alone.runs[policy].mean_flow_time

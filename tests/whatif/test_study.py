@@ -13,14 +13,16 @@ from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration_with_margin
-from hesrpt.whatif import run_study
+from hesrpt.whatif import StudyOptions, run_study
 from hesrpt.whatif.study_jobs import DEFAULT_POLICIES
 from hesrpt.whatif.study_results import SIZE_CLASSES
 
 
 def test_study_of_two_equal_jobs() -> None:
     # Each job takes 10 s on all 4 servers, so its size is 10·√4 = 20.
-    study = run_study(make_trace([0, 0], [4, 4], [10, 10], machine_servers=4), assumption=0.5)
+    study = run_study(
+        make_trace([0, 0], [4, 4], [10, 10], machine_servers=4), StudyOptions(assumption=0.5)
+    )
     flow = {policy: run.mean_flow_time for policy, run in study.runs.items()}
     assert flow["fcfs"] == flow["easy"] == pytest.approx(15)
     assert flow["equi"] == pytest.approx(20 / np.sqrt(2))
@@ -47,7 +49,7 @@ def test_conclusion_names_the_best_policy_and_equi_with_intervals() -> None:
     submitted, runtimes = np.cumsum(rng.exponential(10, 300)), rng.exponential(30, 300)
     trace = make_trace(submitted.tolist(), [4.0] * 300, runtimes.tolist(), machine_servers=8)
     policies = ["easy", "equi", "adaptive", "hesrpt", "srpt"]
-    study = run_study(trace, assumption=0.5, policies=policies)
+    study = run_study(trace, StudyOptions(assumption=0.5, policies=policies))
     means = {policy: run.mean_flow_time for policy, run in study.runs.items()}
     best = min(policies[1:], key=means.__getitem__)
     assert study.headline_policy == best == study.as_json()["best"]
@@ -63,16 +65,18 @@ def test_conclusion_names_the_best_policy_and_equi_with_intervals() -> None:
         assert study.conclusion.endswith("(equal shares)")
     else:
         assert "; equal shares (EQUI) reach " in study.conclusion
-    only = run_study(trace, assumption=0.5, policies=["easy", "equi", "hesrpt"])
+    only = run_study(trace, StudyOptions(assumption=0.5, policies=["easy", "equi", "hesrpt"]))
     assert only.headline_policy == "equi"
     assert only.conclusion.endswith(" under EQUI, the best of 2 policies (equal shares)")
-    worse = run_study(trace, assumption=0.5, policies=["easy", "hesrpt"], window="0s..300s")
+    worse = run_study(
+        trace, StudyOptions(assumption=0.5, policies=["easy", "hesrpt"], window="0s..300s")
+    )
     assert worse.headline_policy == "hesrpt"
     assert "±" not in worse.conclusion  # there are too few jobs
     assert worse.rows()[0]["mean_flow_time_half_width"] is None
     assert only.distance is None
     assert only.as_json()["lower_bound"] is None
-    easy = run_study(trace, policies=["easy", "fcfs"])
+    easy = run_study(trace, StudyOptions(policies=["easy", "fcfs"]))
     assert ", mean flow time is shortest under EASY (rigid): " in easy.conclusion
     assert easy.headline_policy is None
 
@@ -85,7 +89,7 @@ def test_small_differences_from_equi_are_not_claimed(example_trace: Trace) -> No
         [2.0] * 400,
         rng.exponential(30, 400).tolist(),
     )
-    study = run_study(trace, assumption=0.5, policies=["easy", "equi", "hesrpt"])
+    study = run_study(trace, StudyOptions(assumption=0.5, policies=["easy", "equi", "hesrpt"]))
     if study.headline_policy == "hesrpt":
         assert ", no clear difference (" in study.conclusion
 
@@ -94,7 +98,7 @@ def test_users_estimates_are_taken_as_they_are() -> None:
     submitted, asked, runtimes = [0.0, 1.0, 2.0, 6.0], [3.0, 4.0, 1.0, 1.0], [10.0, 5.0, 6.0, 3.0]
     trace = make_trace(submitted, asked, runtimes, machine_servers=4)
     trace = replace(trace, estimates=np.array([5.0, 5.0, 6.0, 3.0]))
-    study = run_study(trace, policies=["easy"])
+    study = run_study(trace, StudyOptions(policies=["easy"]))
     # As in tests/simulator/test_backfilling.py: that job 0 overruns is not foreseen.
     assert study.runs["easy"].completion_times.tolist() == pytest.approx([10, 15, 21, 18])
     assert study.notes[0] == (
@@ -102,7 +106,7 @@ def test_users_estimates_are_taken_as_they_are() -> None:
         "does not foresee that 1 job ran longer"
     )
     some = replace(trace, estimates=np.array([20.0, np.nan, np.nan, np.nan]))
-    assert run_study(some, policies=["easy"]).notes[1] == (
+    assert run_study(some, StudyOptions(policies=["easy"])).notes[1] == (
         "the run times of 3 jobs without an estimate count as known"
     )
 
@@ -111,21 +115,23 @@ def test_sizes_may_follow_from_users_estimates() -> None:
     # Job 0 is the smaller one, but its user says otherwise.
     trace = make_trace([0, 0], [1.0, 1.0], [10.0, 20.0], machine_servers=1)
     trace = replace(trace, estimates=np.array([100.0, 20.0]))
-    exact = run_study(trace, policies=["srpt"]).runs["srpt"]
+    exact = run_study(trace, StudyOptions(policies=["srpt"])).runs["srpt"]
     assert exact.completion_times.tolist() == pytest.approx([10, 30])
-    study = run_study(trace, policies=["srpt"], sizes="estimates")
+    study = run_study(trace, StudyOptions(policies=["srpt"], sizes="estimates"))
     assert study.runs["srpt"].completion_times.tolist() == pytest.approx([30, 20])
     assert "sizes that follow from the users' estimates" in study.notes[1]
     with pytest.raises(InputError, match="sizes cannot be 'estimates': made up has no users'"):
-        run_study(make_trace([0], [1.0], [1.0]), sizes="estimates")
+        run_study(make_trace([0], [1.0], [1.0]), StudyOptions(sizes="estimates"))
     with pytest.raises(InputError, match="sizes must be"):
-        run_study(trace, sizes="guesses")
+        run_study(trace, StudyOptions(sizes="guesses"))
 
 
 def test_resizes_and_what_they_cost_are_counted() -> None:
     # Job 0 has 4 servers until job 1 arrives at 10, then 2; job 1 ends first.
     trace = make_trace([0, 10], [4.0, 4.0], [40.0, 10.0], machine_servers=4)
-    study = run_study(trace, assumption=0.5, policies=["easy", "equi"], resize_cost=2.0)
+    study = run_study(
+        trace, StudyOptions(assumption=0.5, policies=["easy", "equi"], resize_cost=2.0)
+    )
     rows = {row["policy"]: row for row in study.rows()}
     assert rows["easy"]["resizes_per_job"] == rows["easy"]["server_hours_lost"] == 0
     assert rows["equi"]["resizes_per_job"] == 1  # two resizes of job 0, none of job 1
@@ -156,7 +162,7 @@ def test_recorded_schedule_is_part_of_the_study(example_trace: Trace) -> None:
 
 
 def test_size_classes_show_who_pays(example_trace: Trace) -> None:
-    study = run_study(example_trace, policies=["equi", "hesrpt"])
+    study = run_study(example_trace, StudyOptions(policies=["equi", "hesrpt"]))
     rows = study.groups["size"]
     assert sum(row["jobs"] for row in rows) == len(study.trace)
     assert [row["group"] for row in rows] == list(SIZE_CLASSES)
@@ -174,7 +180,7 @@ def test_overload_is_noted() -> None:
         servers=rng.integers(1, 9, jobs).tolist(),
         runtimes=rng.exponential(120, jobs).tolist(),
     )
-    study = run_study(trace, policies=["easy", "hesrpt"])
+    study = run_study(trace, StudyOptions(policies=["easy", "hesrpt"]))
     assert study.load > 1
     assert study.runs["easy"].is_overloaded
     assert "times the capacity of 8 servers" in study.notes[0]
@@ -182,26 +188,29 @@ def test_overload_is_noted() -> None:
 
 def test_options_are_noted_and_affect_only_malleable_policies(example_trace: Trace) -> None:
     study = run_study(
-        example_trace, policies=["easy", "hesrpt"], resize_cost=120, size_error=1, seed=3, load=0.8
+        example_trace,
+        StudyOptions(policies=["easy", "hesrpt"], resize_cost=120, size_error=1, seed=3, load=0.8),
     )
     assert study.notes[:3] == (
         "a resize stops a malleable job for 120 s",
         "malleable policies see sizes times exp(1 Z), Z standard normal (seed 3)",
         "submission times are scaled to a load of 0.8",
     )
-    plain = run_study(example_trace, policies=["easy", "hesrpt"], load=0.8)
+    plain = run_study(example_trace, StudyOptions(policies=["easy", "hesrpt"], load=0.8))
     assert study.runs["easy"].mean_flow_time == plain.runs["easy"].mean_flow_time
     assert study.runs["hesrpt"].mean_flow_time > plain.runs["hesrpt"].mean_flow_time
 
 
 def test_recorded_schedule_is_noted_if_partial_or_missing(example_trace: Trace) -> None:
-    part = run_study(example_trace, policies=["easy"], window="2d..5d")
+    part = run_study(example_trace, StudyOptions(policies=["easy"], window="2d..5d"))
     assert "simulations start on an empty machine" in part.notes[-1]
-    busy = run_study(example_trace, policies=["easy"], load=0.8)
+    busy = run_study(example_trace, StudyOptions(policies=["easy"], load=0.8))
     assert RECORDED not in busy.runs  # the recorded waits are those of another load
     start_times = example_trace.start_times.copy()
     start_times[7] = np.nan
-    incomplete = run_study(replace(example_trace, start_times=start_times), policies=["easy"])
+    incomplete = run_study(
+        replace(example_trace, start_times=start_times), StudyOptions(policies=["easy"])
+    )
     assert incomplete.notes[-1] == (
         "1 job has no recorded start: the recorded schedule lets it wait as long as the job "
         "submitted before"
@@ -211,7 +220,9 @@ def test_recorded_schedule_is_noted_if_partial_or_missing(example_trace: Trace) 
     assert recorded[7] == pytest.approx(waits[6])
     assert np.delete(recorded, 7) == pytest.approx(np.delete(waits, 7))
     start_times[:10] = np.nan
-    missing = run_study(replace(example_trace, start_times=start_times), policies=["easy"])
+    missing = run_study(
+        replace(example_trace, start_times=start_times), StudyOptions(policies=["easy"])
+    )
     assert RECORDED not in missing.runs
     assert missing.notes[-1] == (
         "the recorded schedule is not shown: 10 jobs have no recorded start"
@@ -226,10 +237,10 @@ def test_all_policies_run_exactly_if_many_jobs_differ() -> None:
         servers=[2.0] * jobs,
         runtimes=rng.exponential(50, jobs).tolist(),
     )
-    study = run_study(trace, assumption="uniform(0.4, 0.9)")
+    study = run_study(trace, StudyOptions(assumption="uniform(0.4, 0.9)"))
     assert set(DEFAULT_POLICIES) <= set(study.runs)
     assert study.runs["optimal"].mean_flow_time < study.runs["easy"].mean_flow_time
-    found = run_study(trace, policies=["hesrpt-slowdown"]).runs["hesrpt-slowdown"]
+    found = run_study(trace, StudyOptions(policies=["hesrpt-slowdown"])).runs["hesrpt-slowdown"]
     exact = simulate(found.workload, 8, "hesrpt-slowdown", whole=True)
     assert found.mean_flow_time == exact.mean_flow_time
 
@@ -247,7 +258,7 @@ def test_invalid_arguments_are_refused(
     example_trace: Trace, arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        run_study(example_trace, **arguments)  # type: ignore[arg-type]
+        run_study(example_trace, StudyOptions(**arguments))  # type: ignore[arg-type]
 
 
 def test_servers_are_required_if_the_trace_does_not_say(example_trace: Trace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -38,7 +39,7 @@ from hesrpt.cli.terminal import (
 )
 from hesrpt.display.console import create_console, literal
 from hesrpt.errors import InputError
-from hesrpt.files import write_csv
+from hesrpt.files import write_csv, write_text
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_count, format_duration, format_number
 
@@ -62,8 +63,8 @@ def whatif(
         Path,
         typer.Argument(
             metavar="TRACE",
-            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, or a workload of "
-            "Batsim or ElastiSim, plain or gzipped. Use - for standard input.",
+            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, training jobs, or "
+            "a workload of Batsim or ElastiSim, plain or gzipped. Use - for standard input.",
         ),
     ],
     servers: Annotated[
@@ -155,8 +156,8 @@ def whatif(
     format: Annotated[  # noqa: A002
         str | None,
         _trace_option(
-            "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
-            "By default, it is detected.",
+            "Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly, training or "
+            "csv. By default, it is detected.",
             metavar="NAME",
             complete=complete_format,
         ),
@@ -201,62 +202,71 @@ def whatif(
 ) -> None:
     """Replay a cluster's trace as recorded, with rigid jobs, and with malleable jobs.
 
-    Traces do not record how jobs speed up: --p or --speedups is required. By default no job gets
-    more than 4 times the servers that it asked for, nor more than the largest request.
+    Most traces do not record how jobs speed up: --p or --speedups is required. By default no job
+    gets more than 4 times the servers that it asked for, nor more than the largest request. Lists
+    of training jobs record it: by default, their jobs have their own speedups and no such limit.
 
     --csv writes one line for each policy.
     """
     from hesrpt.traces import read_trace
     from hesrpt.whatif import (
         RIGID,
+        StudyOptions,
         Variations,
         assume_speedup,
-        parse_malleability,
         run_fractions,
         run_sensitivity,
         run_study,
     )
+    from hesrpt.whatif.assumptions import assume_recorded, parse_limit
+    from hesrpt.whatif.variations import POLICIES
 
     check_output_files(
         source=trace, figures=[plot, sensitivity, fractions], reports=[report], others=[csv]
     )
-    if (p is None) == (curves is None):
+    if p is not None and curves is not None:
         raise InputError("choose one of --p or --speedups")
-    powers = [None] if p is None else _split_powers(p)
+    powers: list[str | None] = [] if curves is None else [None]
+    powers = powers if p is None else _split_powers(p)
     assumptions = [
         assume_speedup(power, curves=curves, max_servers=max_servers) for power in powers
     ]
     if len(assumptions) > 1 and (sensitivity or fractions or report or plot or csv):
         raise InputError("--plot, --csv, --report, --sensitivity and --fractions need a single --p")
-    which = parse_malleability(malleable)
+    names = None if policies is None else parse_policies(policies)
+    options = StudyOptions(
+        servers=servers,
+        policies=names,
+        malleable=malleable,
+        window=window,
+        min_runtime=min_runtime,
+        load=load,
+        strict=strict,
+        bound=bound,
+        resize_cost=resize_cost,
+        size_error=size_error,
+        sizes=sizes,
+        seed=seed,
+    )
+    labels = (*options.malleable.labels, *parse_limit(max_servers).labels)
     with show_progress("reading", hidden=as_json) as progress:
         jobs = read_trace(
             trace,
             format=format,
             columns=None if columns is None else parse_pairs(columns, _MAP, "columns"),
-            labels=list(dict.fromkeys((*which.labels, *assumptions[0].limit.labels))),
+            labels=list(dict.fromkeys(labels)),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
-    names = None if policies is None else parse_policies(policies)
-    options: dict[str, Any] = {
-        "window": window,
-        "min_runtime": min_runtime,
-        "load": load,
-        "strict": strict,
-        "bound": bound,
-        "resize_cost": resize_cost,
-        "size_error": size_error,
-        "sizes": sizes,
-        "seed": seed,
-    }
-    chosen = {"policies": names, "malleable": which, **options}
+    if not (assumptions or jobs.speedups):
+        raise InputError("choose one of --p or --speedups to say how jobs speed up")
     studies = []
-    for assumption in assumptions:
+    for assumption in assumptions or [assume_recorded(jobs, max_servers)]:
+        options = replace(options, assumption=assumption)
         with show_progress(
             "policies and bound" if bound else "policies", hidden=as_json
         ) as progress:
-            studies.append(run_study(jobs, servers, assumption, progress=progress, **chosen))
+            studies.append(run_study(jobs, options, progress=progress))
     about = studies[0].conclusion
     if plot or sensitivity or fractions:
         from hesrpt.plotting import save_figure, whatif_figures
@@ -265,21 +275,13 @@ def whatif(
     swept = counted = None
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
-            swept = run_sensitivity(jobs, servers, assumptions[0], progress=progress, **chosen)
+            swept = run_sensitivity(jobs, options, progress=progress)
         drawn = whatif_figures.draw_sensitivity(swept)
         save_figure(drawn, sensitivity, description=about)
     if fractions is not None:
-        resizable = None if names is None else [name for name in names if name not in RIGID]
+        resizable = [name for name in names or POLICIES if name not in RIGID]
         with show_progress("fractions", hidden=as_json) as progress:
-            counted = run_fractions(
-                jobs,
-                servers,
-                assumptions[0],
-                counted=which.counted,
-                policies=resizable,
-                progress=progress,
-                **options,
-            )
+            counted = run_fractions(jobs, options, policies=resizable, progress=progress)
         drawn = whatif_figures.draw_fractions(counted)
         save_figure(drawn, fractions, description=about)
     variations = Variations(swept, counted)
@@ -287,9 +289,9 @@ def whatif(
         write_csv(csv, studies[0].rows())
     provenance = describe_provenance(context, trace=jobs.sha256)
     if report is not None:
-        from hesrpt.whatif.report import write_report
+        from hesrpt.whatif.report import render_report
 
-        write_report(studies[0], report, variations, provenance)
+        write_text(report, render_report(studies[0], variations, provenance))
     if as_json:
         print(json.dumps(_as_json(studies, variations, provenance), indent=2, allow_nan=False))
     else:

@@ -259,9 +259,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
     for axes, parameter in zip(panels, SWEEP_LABELS, strict=True):
         plot_gains(axes, sensitivity, parameter, is_first=axes is panels[0])
     add_legend_below(figure, panels[0])
-    figure.suptitle(
-        f"Assumed unless varied: {sensitivity.study.options.assumption.text}", wrap=True
-    )
+    figure.suptitle(f"Assumed unless varied: {sensitivity.study.assumption.text}", wrap=True)
     return figure
 
 
@@ -272,7 +270,7 @@ def draw_fractions(sweep: FractionSweep) -> Figure:
     plot_means(left, sweep)
     plot_who_gains(right, sweep)
     add_legend_below(figure, left)
-    figure.suptitle(f"Assumed: {sweep.study.options.assumption.text}", wrap=True)
+    figure.suptitle(f"Assumed: {sweep.study.assumption.text}", wrap=True)
     return figure
 
 

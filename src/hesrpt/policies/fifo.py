@@ -20,9 +20,16 @@ class Fifo(Policy):
         return Rule(RuleKind.FIRST_COME)
 
     def __call__(self, state: State) -> FloatArray:
-        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        usable = usable_servers(speedups, state.servers, len(state))
-        return np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
+        return serve_in_order(state, np.arange(len(state)))
 
     def order(self, state: State) -> IntArray | None:
         return np.arange(len(state))
+
+
+def serve_in_order(state: State, order: IntArray) -> FloatArray:
+    """Give the first of the jobs all the servers it can use, the next one the rest, and so on."""
+    speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
+    usable = usable_servers(speedups, state.servers, len(state))[order]
+    held = np.empty(len(state))
+    held[order] = np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
+    return held

@@ -8,12 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import RankedPolicy, State
-from hesrpt.policies.sharing import (
-    Leftover,
-    assign_leftover,
-    check_leftover_rule,
-    round_fairly,
-)
+from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule, round_fairly
 from hesrpt.speedups import PowerLaw, Speedup
 
 

@@ -8,12 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, Rule, RuleKind, State, WorkloadFacts
-from hesrpt.policies.sharing import (
-    Leftover,
-    assign_leftover,
-    check_leftover_rule,
-    usable_servers,
-)
+from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule, usable_servers
 from hesrpt.speedups import SpeedupVector
 from hesrpt.validation import check_positive
 
@@ -86,17 +81,10 @@ def estimate_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -
     array([5.51417655, 3.21138461, 1.27443883])
     """
     usable = usable_servers(speedups, servers, len(sizes))
-
-    def saving(held: FloatArray) -> FloatArray:
-        """Return the time that one more server would save each job.
-
-        If α is this time, the job's knee is at ``held``.
-        """
-        return sizes * speedups.slope_before(held) / speedups.rate(held) ** 2
-
+    equal = np.minimum(usable, servers / len(sizes))
     # The highest α limits each knee to an equal share; the lowest lets it reach all servers.
-    highest = float(saving(np.minimum(usable, servers / len(sizes))).max())
-    lowest = max(float(saving(usable).min()), 1e-12 * highest)
+    highest = float(time_saved(sizes, speedups, equal).max())
+    lowest = max(float(time_saved(sizes, speedups, usable).min()), 1e-12 * highest)
     for _ in range(30):
         middle = (lowest * highest) ** 0.5
         if float(speedups.knee(sizes / middle, servers).sum()) > servers:
@@ -104,3 +92,8 @@ def estimate_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -
         else:
             highest = middle
     return _FRACTION_OF_BALANCED * highest
+
+
+def time_saved(sizes: FloatArray, speedups: SpeedupVector, held: FloatArray) -> FloatArray:
+    """Return the time x·s′(k)/s(k)² that one more server would save each job: its knee's α."""
+    return sizes * speedups.slope_before(held) / speedups.rate(held) ** 2

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.policies.fifo import serve_in_order
 from hesrpt.policies.policy import RankedPolicy, Rule, RuleKind, State
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
@@ -31,12 +32,7 @@ class Srpt(RankedPolicy):
     def __call__(self, state: State) -> FloatArray:
         if state.speedups.shared is not None:
             return super().__call__(state)
-        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        order = self.ranking(state)
-        usable = usable_servers(speedups, state.servers, len(state))[order]
-        held = np.empty(len(state))
-        held[order] = np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
-        return held
+        return serve_in_order(state, self.ranking(state))
 
     def order(self, state: State) -> IntArray | None:
         return self.ranking(state)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import BoolArray, FloatArray, IntArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies import Fcfs, Moldable, RigidDiscipline
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.schedule import Timeline
@@ -43,7 +43,9 @@ def find_starts(workload: Workload, servers: float, discipline: RigidDiscipline)
     EASY makes a reservation for a job that is the first in the queue and has to wait.
     """
     jobs = len(workload)
-    is_moldable = find_moldable_jobs(workload, discipline)
+    chooses_width = np.full(jobs, isinstance(discipline, Moldable))
+    if workload.rigid is not None:
+        chooses_width &= ~workload.rigid
     assert workload.requested is not None
     on_requested = run_times(workload)
     estimates = on_requested if workload.estimates is None else workload.estimates
@@ -55,7 +57,7 @@ def find_starts(workload: Workload, servers: float, discipline: RigidDiscipline)
         width=workload.requested[order],
         runtime=on_requested[order],
         estimate=estimates[order],
-        is_moldable=is_moldable[order],
+        is_moldable=chooses_width[order],
         most=most[order],
         size=workload.sizes[order],
         estimated_size=(workload.sizes * estimates / on_requested)[order],
@@ -66,19 +68,9 @@ def find_starts(workload: Workload, servers: float, discipline: RigidDiscipline)
         running=np.empty(jobs, dtype=np.int64),
     )
     schedule_jobs(queued, float(servers), not isinstance(discipline, Fcfs))
-    place = np.empty(jobs, dtype=np.int64)
-    place[order] = np.arange(jobs)
+    place = np.argsort(order)
     ends = queued.start + queued.runtime
     return Starts(queued.start[place], queued.width[place], ends[place], queued.reservation[place])
-
-
-def find_moldable_jobs(workload: Workload, discipline: RigidDiscipline) -> BoolArray:
-    """Return which jobs choose their width when they start."""
-    if not isinstance(discipline, Moldable):
-        return np.zeros(len(workload), dtype=np.bool_)
-    if workload.rigid is None:
-        return np.ones(len(workload), dtype=np.bool_)
-    return ~workload.rigid
 
 
 def run_times(workload: Workload) -> FloatArray:

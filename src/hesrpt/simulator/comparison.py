@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,12 +25,7 @@ from hesrpt.policies import (
     find_rule,
     get_policy,
 )
-from hesrpt.simulator.intervals import (
-    Difference,
-    Interval,
-    estimate_difference,
-    estimate_mean,
-)
+from hesrpt.simulator.intervals import Difference, Interval, estimate_difference, estimate_mean
 from hesrpt.simulator.simulation import Simulation, run_simulation, warn_of_overload
 from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_number
@@ -222,7 +218,7 @@ def compare(
     check_flag("bound", bound)
     chosen = _label_policies([get_policy(policy) for policy in policies])
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
-    runs, bounds = run_with_bounds(
+    runs, bounds = run_simulations(
         {
             (label, index): Replication(one, servers, policy, {**options, "seed": seed + index})
             for label, policy in chosen.items()
@@ -290,20 +286,31 @@ class Replication:
 
 
 def run_simulations(
-    replications: Mapping[Key, Replication], progress: Callable[[int, int], None] | None = None
-) -> dict[Key, Simulation]:
-    """Run simulations on all cores; ``progress`` is called with the number done and the total.
+    replications: Mapping[Key, Replication],
+    bounded: Sequence[Workload],
+    servers: float,
+    whole: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[dict[Key, Simulation], tuple[LowerBound, ...]]:
+    """Run simulations on all cores, then bound what any schedule of some workloads could reach.
+
+    ``progress`` is called with the number of steps done and the total: one for each simulation, and
+    many for each bound, which takes longer.
 
     The compiled loop releases the interpreter's lock, so threads keep all cores busy. Policies that
     are called at each event hold the lock, so long simulations of these run in processes.
     """
-    done = 0
+    total = len(replications) + BOUND_STEPS * len(bounded)
+    finished = 0
+
+    def report(before: int, done: int, _: int = 0) -> None:
+        if progress is not None:
+            progress(before + done, total)
 
     def count(key: Key) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, len(replications))
+        nonlocal finished
+        finished += 1
+        report(0, finished)
 
     longest_first = sorted(replications, key=lambda key: -replications[key].jobs)
     interpreted = [key for key in replications if not replications[key].is_compiled]
@@ -314,37 +321,12 @@ def run_simulations(
         in_threads={key for key in replications if not uses_processes or key not in interpreted},
         on_done=count,
     )
+    bounds = []
+    for number, workload in enumerate(bounded):
+        report_step = partial(report, len(replications) + BOUND_STEPS * number)
+        bounds.append(lower_bound(workload, servers, whole=whole, progress=report_step))
     # Simulations from another process have a copy of the workload.
     return {
         key: replace(simulations[key], workload=replication.workload)
         for key, replication in replications.items()
-    }
-
-
-def run_with_bounds(
-    replications: Mapping[Key, Replication],
-    workloads: Sequence[Workload],
-    servers: float,
-    whole: bool,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[dict[Key, Simulation], tuple[LowerBound, ...]]:
-    """Run simulations, then bound what any schedule of these workloads could reach.
-
-    ``progress`` counts one step for each simulation, and many for each bound, which takes longer.
-    """
-    total = len(replications) + BOUND_STEPS * len(workloads)
-
-    def report_after(before: int) -> Callable[[int, int], None] | None:
-        return None if progress is None else lambda done, _: progress(before + done, total)
-
-    simulations = run_simulations(replications, report_after(0))
-    bounds = [
-        lower_bound(
-            workload,
-            servers,
-            whole=whole,
-            progress=report_after(len(replications) + BOUND_STEPS * number),
-        )
-        for number, workload in enumerate(workloads)
-    ]
-    return simulations, tuple(bounds)
+    }, tuple(bounds)

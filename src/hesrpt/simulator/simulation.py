@@ -21,6 +21,7 @@ from hesrpt.policies import (
     describe_workload,
     get_policy,
 )
+from hesrpt.policies.knee import time_saved
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.runs import Progress, Run, Tally
@@ -148,10 +149,8 @@ def run_simulation(
         from hesrpt.simulator.backfilling import find_starts
 
         bound = chosen.bind(describe_workload(workload, servers, whole, approximate_p))
-        found = find_starts(workload, servers, bound)
-        return record_unresized_jobs(
-            workload, servers, found.starts, found.ends, found.widths, bound.name
-        )
+        starts, widths, ends, _ = find_starts(workload, servers, bound)
+        return record_unresized_jobs(workload, servers, starts, ends, widths, bound.name)
     estimates = relative_sizes
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
@@ -185,23 +184,19 @@ def create_run(
     return Run(workload, servers, bound, bool(whole), float(resize_cost), estimates)
 
 
-def tune_knee(
-    policy: Knee, workload: Workload, servers: float, *, whole: bool = False, values: int = 100
-) -> Knee:
+def tune_knee(policy: Knee, workload: Workload, servers: float, *, whole: bool = False) -> Knee:
     """Return KNEE with the α that gives the least mean flow time, as the paper's authors chose it.
 
-    The search tries ``values`` values over the range in which α makes a difference, then finer
-    grids around the best one.
+    The search tries 100 values over the range in which α makes a difference, then finer grids
+    around the best one.
 
     >>> from hesrpt import PowerLaw
     >>> tuned = tune_knee(Knee(), Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
     >>> round(tuned.alpha, 3)
     0.061
     """
-    if values < 3:
-        raise InputError(f"must be at least 3, got {values!r}", argument="values")
     run = Run(workload, servers, policy, whole, 0.0, None)
-    alphas = np.geomspace(*_alpha_range(workload, servers), values)
+    alphas = np.geomspace(*_alpha_range(workload, servers), 100)
     while True:
         flow_times = _try_all(run, policy, alphas)
         best = int(np.argmin(flow_times))
@@ -232,10 +227,9 @@ def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:
     """Return the values of α between which knees fall from all servers to next to none."""
     speedups = workload.speedups.tabulate(servers)
     jobs = len(workload)
-    all_servers, few_servers = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
     saved_at_all, saved_at_few = (
-        workload.sizes * speedups.slope_before(n) / speedups.rate(n) ** 2
-        for n in (all_servers, few_servers)
+        time_saved(workload.sizes, speedups, np.full(jobs, held))
+        for held in (servers, servers / (1000.0 * jobs))
     )
     highest = float(saved_at_few[saved_at_few > 0].max())
     lowest = float(saved_at_all.min())

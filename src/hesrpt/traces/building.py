@@ -16,6 +16,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
+from hesrpt.speedups import Measured
 from hesrpt.traces.cells import (
     TimeKind,
     convert_to_date,
@@ -54,6 +55,8 @@ class RawJobs:
     quote: Callable[[int, str], str]
     #: Other columns as text.
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Measured speedups, if the format has them; those of unusable jobs are ignored.
+    speedups: Sequence[Measured] = ()
     #: How many jobs each entry stands for, if that is not always one.
     counts: Sequence[int] | None = None
 
@@ -82,6 +85,7 @@ class TraceBuilder:
     _batches: list[FloatArray] = field(default_factory=list)  # a row for each column of numbers
     _names: list[str] = field(default_factory=list)
     _labels: dict[str, list[str]] = field(default_factory=dict)
+    _speedups: list[Measured] = field(default_factory=list)
 
     def add(self, jobs: RawJobs) -> None:
         """Add the usable jobs; each unusable one is counted under the first reason that applies."""
@@ -110,6 +114,7 @@ class TraceBuilder:
         columns = (jobs.submit_times, jobs.runtimes, np.ceil(jobs.servers), start, estimate)
         self._batches.append(np.array(columns)[:, usable])
         self._names += compress(jobs.names, usable)
+        self._speedups += compress(jobs.speedups, usable)
         for name, values in jobs.labels.items():
             self._labels.setdefault(name, []).extend(compress(values, usable))
 
@@ -150,6 +155,7 @@ class TraceBuilder:
                 for name, values in self._labels.items()
                 if any(values)
             },
+            speedups=tuple(self._speedups[job] for job in order.tolist() if self._speedups),
             machine_servers=machine_servers,
             start_date=None if epoch is None else convert_to_date(epoch + first, is_zoned),
             jobs_read=self.jobs_read,
@@ -280,6 +286,11 @@ class JobParser:
             start = np.where(np.isnan(start) & (wait >= 0), submit + wait, start)
             start_to_end = self._parse_times(cells, "end", jobs) - start
         runtime = self._parse_durations(cells, "runtime", jobs)
+        names = cells.get("name") or [str(self._jobs + number + 1) for number in range(jobs)]
+        self._jobs += jobs
+        labels = {name: _list_column(texts, at) for name, at in self.kept.items()}
+        if "user" in cells:
+            labels["user"] = cells["user"]
 
         def quote(job: int, ours: str) -> str:
             if ours == "runtime" and not cells.get(ours, [""] * jobs)[job].strip():
@@ -289,7 +300,7 @@ class JobParser:
 
         return RawJobs(
             places=[text.place for text in texts],
-            names=self._get_names(cells, jobs),
+            names=[name.strip() for name in names],
             submit_times=submit,
             runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
             servers=parse_numbers(cells["servers"]),
@@ -297,7 +308,7 @@ class JobParser:
             estimates=self._parse_durations(cells, "estimate", jobs),
             defects=defects,
             quote=quote,
-            labels=self._get_labels(cells, texts),
+            labels={name: list(map(str.strip, values)) for name, values in labels.items()},
             counts=[text.jobs for text in texts],
         )
 
@@ -307,19 +318,6 @@ class JobParser:
         return builder.build(
             epoch=0.0 if has_dates else None, is_zoned=self.time_kind == TimeKind.ZONED_DATE
         )
-
-    def _get_names(self, cells: Cells, jobs: int) -> Sequence[str]:
-        first = self._jobs + 1
-        self._jobs += jobs
-        if "name" in cells:
-            return [name.strip() for name in cells["name"]]
-        return [str(job) for job in range(first, first + jobs)]
-
-    def _get_labels(self, cells: Cells, texts: Sequence[JobText]) -> dict[str, list[str]]:
-        labels = {name: _list_column(texts, at) for name, at in self.kept.items()}
-        if "user" in cells:
-            labels["user"] = list(cells["user"])
-        return {name: list(map(str.strip, values)) for name, values in labels.items()}
 
     def _parse_durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
         if ours not in cells:

@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hesrpt.errors import InputError
-from hesrpt.files import describe_source, read_pieces, split_blocks
+from hesrpt.files import BLOCK_BYTES, describe_source, read_pieces, split_blocks
 from hesrpt.traces import json_jobs, sacct, swf, table
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.simulator_workloads import (
-    is_batsim,
-    is_elastisim,
-    read_batsim,
-    read_elastisim,
-)
+from hesrpt.traces.simulator_workloads import is_batsim, is_elastisim, read_batsim, read_elastisim
 from hesrpt.traces.trace import Trace
+from hesrpt.traces.training_jobs import is_training, read_training
 from hesrpt.validation import check_choice, shorten
 
 if TYPE_CHECKING:
@@ -51,6 +47,7 @@ FORMATS = {
     "batsim": Format("a workload of Batsim", is_batsim, read_batsim),
     "elastisim": Format("a workload of ElastiSim", is_elastisim, read_elastisim),
     "philly": Format("Philly's job log", json_jobs.is_philly, json_jobs.read_philly),
+    "training": Format("a list of training jobs", is_training, read_training, is_json=False),
     "csv": Format(
         "a table with a header", lambda line: True, table.read_csv, is_json=False, has_columns=True
     ),
@@ -75,8 +72,9 @@ def read_trace(
     format
         "swf" (Standard Workload Format), "sacct" (Slurm's ``sacct --parsable2``), "sacct-json"
         (``sacct --json``), "batsim" or "elastisim" (workloads of these simulators), "philly" (the
-        job log of Microsoft's Philly clusters) or "csv" (a table with a header, separated by
-        commas, semicolons, tabs or vertical bars). Recognised from the content by default.
+        job log of Microsoft's Philly clusters), "training" (jobs of a training cluster, in JSON
+        lines) or "csv" (a table with a header, separated by commas, semicolons, tabs or vertical
+        bars). Recognised from the content by default.
     columns
         Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``.
         Only columns with unusual names need this. Our names are submit, runtime, servers, start,
@@ -120,10 +118,13 @@ def _read(
     progress: Callable[[int], None] | None,
 ) -> Trace:
     start = b""
-    while not start.strip() and (piece := next(pieces, b"")):
+    while b"\n" not in (head := start.lstrip()) and len(head) <= BLOCK_BYTES:
+        if not (piece := next(pieces, b"")):
+            break
         start += piece
     pieces = chain([start], pieces)
-    is_json = start.lstrip()[:1] in (b"{", b"[")
+    # JSON lines are a text, of which each line is a document.
+    is_json = head[:1] in (b"{", b"[") and not is_training(b"".join(head.splitlines()[:1]))
     if format == "sacct" and is_json:
         format = "sacct-json"  # noqa: A001
     content: Any

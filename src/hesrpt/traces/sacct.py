@@ -27,28 +27,16 @@ _UNFINISHED = {
     *("running", "pending", "suspended", "configuring", "completing", "resizing"),
     *("r", "pd", "s", "cf", "cg", "rs"),
 }
-_FINISHED = {
+_STATES = {
+    *_UNFINISHED,
     *("boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory"),
     *("preempted", "requeued", "revoked", "timeout"),
     *("bf", "ca", "cd", "dl", "f", "nf", "oom", "pr", "rq", "rv", "to"),
 }
 
 
-def is_unfinished(state: str) -> bool:
-    """Return whether a job in this state has not ended.
-
-    >>> is_unfinished("RUNNING"), is_unfinished("CANCELLED by 1000")
-    (True, False)
-    """
-    return _normalise(state) in _UNFINISHED
-
-
-def is_state(text: str) -> bool:
-    """Return whether a text is a state of a job."""
-    return _normalise(text) in _UNFINISHED | _FINISHED
-
-
 def _normalise(state: str) -> str:
+    """Return a state without what follows it, such as that of "CANCELLED by 1000"."""
     return state.strip().lower().partition(" ")[0].rstrip("+")  # sacct cuts "CANCELLED+"
 
 
@@ -107,7 +95,11 @@ def _number_columns(place: str, lines: Sequence[str], columns: Mapping[str, str]
     width = lines[0].count("|") + 1
     rows = [line.split("|") for line in lines if _is_job(line) and line.count("|") + 1 == width]
     columns_of_rows = enumerate(zip(*rows, strict=True), 1)
-    states = [str(number) for number, cells in columns_of_rows if all(map(is_state, cells))]
+    states = [
+        str(number)
+        for number, cells in columns_of_rows
+        if all(_normalise(cell) in _STATES for cell in cells)
+    ]
     return {"name": "1", **({"state": states[0]} if len(states) == 1 else {}), **columns}
 
 
@@ -119,7 +111,7 @@ def _is_job(line: str) -> bool:
 
 def _find_unfinished(cells: Cells) -> list[bool]:
     if "state" in cells:  # such as RUNNING or "CANCELLED by 1000"
-        return [is_unfinished(state) for state in cells["state"]]
+        return [_normalise(state) in _UNFINISHED for state in cells["state"]]
     if "end" in cells:
         return [end.strip().lower() == "unknown" for end in cells["end"]]
     return [False] * len(cells["submit"])

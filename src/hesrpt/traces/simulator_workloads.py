@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_number
+from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member, get_number
 from hesrpt.traces.trace import Trace
 from hesrpt.units import format_count
 
@@ -79,45 +79,35 @@ def is_batsim(document: Any) -> bool:
 
 def read_batsim(document: Any, builder: TraceBuilder) -> Trace:
     """Read a workload of Batsim."""
-    delays = _Delays(document.get("profiles"))
+    profiles, known = document.get("profiles"), dict[str, float]()
     builder.expected["runtime"] = "a walltime, or a profile that is a delay or a sequence of delays"
     _add_workload(
         builder,
         document.get("jobs"),
         submit="subtime",
         get_servers=lambda job: job.get("res"),
-        compute_runtime=lambda job: delays.compute(job.get("profile")),
+        compute_runtime=lambda job: _find_delay(job.get("profile"), profiles, known),
     )
     machine = document.get("nb_res")
     is_size = isinstance(machine, int) and not isinstance(machine, bool) and machine >= 1
     return builder.build(machine_servers=machine if is_size else None)
 
 
-class _Delays:
-    """The seconds that profiles wait; NaN for those that do anything else."""
-
-    def __init__(self, profiles: Any) -> None:
-        self._profiles = profiles if isinstance(profiles, dict) else {}
-        self._known: dict[str, float] = {}
-
-    def compute(self, name: Any, depth: int = 0) -> float:
-        if not isinstance(name, str) or depth > _MAX_PROFILES:
-            return math.nan
-        if name not in self._known:
-            self._known[name] = math.nan  # in case that the profile contains itself
-            self._known[name] = self._compute(self._profiles.get(name), depth)
-        return self._known[name]
-
-    def _compute(self, profile: Any, depth: int) -> float:
-        if not isinstance(profile, dict):
-            return math.nan
-        if profile.get("type") in _DELAYS:
-            return get_number(profile.get("delay"))
-        parts = profile.get("seq")
-        if profile.get("type") in _SEQUENCES and isinstance(parts, list):
-            repeats = get_number(profile.get("repeat", profile.get("nb", 1)))
-            return repeats * math.fsum(self.compute(part, depth + 1) for part in parts)
+def _find_delay(name: Any, profiles: Any, known: dict[str, float], depth: int = 0) -> float:
+    """Return the seconds that a profile waits; NaN if it does anything else."""
+    if not isinstance(name, str) or depth > _MAX_PROFILES:
         return math.nan
+    if name not in known:
+        known[name] = math.nan  # in case that the profile contains itself
+        profile = get_member(profiles, name)
+        kind, parts = get_member(profile, "type"), get_member(profile, "seq")
+        if kind in _DELAYS:
+            known[name] = get_number(profile.get("delay"))
+        elif kind in _SEQUENCES and isinstance(parts, list):
+            repeats = get_number(profile.get("repeat", profile.get("nb", 1)))
+            delays = [_find_delay(part, profiles, known, depth + 1) for part in parts]
+            known[name] = repeats * math.fsum(delays)
+    return known[name]
 
 
 # --- ElastiSim -------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder) -> Trace:
         ]
         jobs = [(number, line) for number, line in numbered if line.lstrip()[0] != ";"]
         if len(jobs) < len(numbered):
-            _read_header(lines, header)
+            for match in filter(None, (_HEADER.match(line.lstrip()) for line in lines)):
+                header.setdefault(match[1].lower(), int(match[2].replace(",", "")))
         if jobs:
             numbers, texts = zip(*jobs, strict=True)
             builder.add(_read_jobs(numbers, texts, dict.fromkeys(("user", *builder.kept))))
@@ -61,13 +62,6 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder) -> Trace:
         epoch=header.get("unixstarttime") or None,
         is_zoned=True,
     )
-
-
-def _read_header(lines: Sequence[str], header: dict[str, int]) -> None:
-    for line in lines:
-        match = _HEADER.match(line.lstrip())
-        if match is not None:
-            header.setdefault(match[1].lower(), int(match[2].replace(",", "")))
 
 
 def _read_jobs(lines: Sequence[int], texts: Sequence[str], labels: Collection[str]) -> RawJobs:
@@ -96,13 +90,12 @@ def _read_jobs(lines: Sequence[int], texts: Sequence[str], labels: Collection[st
         estimates=fields[:, _ESTIMATE],
         defects={UNREADABLE: unreadable},
         quote=quote,
-        labels={name: _list_labels(fields[:, _LABELS[name]]) for name in labels},
+        labels={
+            name: ["" if number != number else f"{number:g}" for number in fields[:, at].tolist()]
+            for name, at in _LABELS.items()
+            if name in labels
+        },
     )
-
-
-def _list_labels(field: FloatArray) -> list[str]:
-    """Return the numbers of a field as text, which is empty where they are unknown."""
-    return ["" if number != number else f"{number:g}" for number in field.tolist()]
 
 
 def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:

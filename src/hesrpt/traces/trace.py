@@ -11,6 +11,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, TextArray
 from hesrpt.errors import InputError
+from hesrpt.speedups import Measured
 from hesrpt.units import format_count
 
 #: The name of the schedule that the trace itself records, next to the names of policies.
@@ -38,6 +39,8 @@ class Trace:
     names: tuple[str, ...]
     #: Other columns as text: "user" if the trace has users, and those that were asked for.
     labels: Mapping[str, TextArray] = field(default_factory=dict)
+    #: Measured speedups of the jobs; empty if the trace does not record them, as most do not.
+    speedups: tuple[Measured, ...] = ()
     #: The number of servers of the machine, if the trace states it.
     machine_servers: int | None = None
     #: The date of time 0, if it is known; with a time zone if the trace has one.
@@ -83,6 +86,7 @@ class Trace:
             **{name: getattr(self, name)[mask] for name in _ARRAYS},
             names=tuple(compress(self.names, mask)),
             labels={name: values[mask] for name, values in self.labels.items()},
+            speedups=tuple(compress(self.speedups, mask)),
             dropped=dropped,
         )
 

@@ -2,7 +2,7 @@
 
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.malleability import Malleability, parse_malleability
-from hesrpt.whatif.study import replay_trace, run_study
+from hesrpt.whatif.study import run_study
 from hesrpt.whatif.study_jobs import DEFAULT_POLICIES, StudyOptions
 from hesrpt.whatif.study_results import RIGID, Study
 from hesrpt.whatif.variations import (
@@ -25,7 +25,6 @@ __all__ = [
     "Variations",
     "assume_speedup",
     "parse_malleability",
-    "replay_trace",
     "run_fractions",
     "run_sensitivity",
     "run_study",

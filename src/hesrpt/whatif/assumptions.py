@@ -1,4 +1,4 @@
-"""Assumptions about how jobs speed up, which traces do not record, and how many servers they get.
+"""Assumptions about how jobs speed up, which few traces record, and how many servers they get.
 
 A measured curve says nothing about fewer servers than it was measured on, nor about more. Jobs of a
 trace may have run on either, so a study extends curves by power laws, and says how much of the
@@ -180,15 +180,19 @@ class Assumption:
     p: float  # of a power law that approximates them all, for policies that need one
     limit: ServerLimit = DEFAULT_LIMIT
     curves: tuple[ExtendedCurve, ...] = ()  # that the speedups come from, if they were measured
+    is_recorded: bool = False  # whether each job has its own speedup of the trace
 
     @property
     def is_shared(self) -> bool:
         """Whether all jobs have the same speedup, apart from the limit."""
         return len(self.speedups) == 1
 
-    def draw(self, jobs: int, seed: int) -> IntArray:
-        """Return the number of the speedup that each job has."""
-        return np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
+    def draw(self, trace: Trace, seed: int) -> IntArray:
+        """Return the number of the speedup that each job of a trace has."""
+        if self.is_recorded:
+            numbers = {speedup: number for number, speedup in enumerate(self.speedups)}
+            return np.array([numbers[speedup] for speedup in trace.speedups])
+        return np.random.default_rng(seed).integers(len(self.speedups), size=len(trace))
 
     def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
         """Return the speedups that jobs have drawn: one if all share it, or one for each job."""
@@ -257,6 +261,28 @@ def assume_speedup(
         p=mean_p,
         limit=limit,
         curves=extended,
+    )
+
+
+def assume_recorded(
+    trace: Trace, max_servers: float | str | ServerLimit | None = None
+) -> Assumption:
+    """Return the assumption that jobs have the speedups that their trace records.
+
+    Nothing is extrapolated: past its last point, a measured speedup stays flat. So by default, jobs
+    get as many servers as policies like.
+    """
+    if not trace.speedups:
+        raise InputError(f"{trace.source} does not say how jobs speed up: choose p or curves")
+    limit = parse_limit("none" if max_servers is None else max_servers)
+    distinct = tuple(dict.fromkeys(trace.speedups))
+    powers = {each: _fit(np.array(each.servers), np.array(each.speedups))[0] for each in distinct}
+    return Assumption(
+        text=", ".join(filter(None, ("each job's measured speedup", limit.text))),
+        speedups=distinct,
+        p=round(float(np.mean([powers[each] or MIN_P for each in trace.speedups])), 3),
+        limit=limit,
+        is_recorded=True,
     )
 
 

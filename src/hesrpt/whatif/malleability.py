@@ -15,6 +15,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -106,7 +107,7 @@ def parse_malleability(value: float | str | Malleability | None) -> Malleability
         return Malleability(float(value))
     match = _FRACTION.fullmatch(value.strip().lower())
     if match is None:
-        return Malleability(condition=parse_condition(value))
+        return Malleability(condition=JobCondition(value.strip()))
     fraction = float(match[1]) / (100 if match[2] else 1)
     return Malleability(fraction, match[3] or "jobs")
 
@@ -165,10 +166,25 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class JobCondition:
-    """A condition on jobs."""
+    """A condition on jobs.
+
+    >>> JobCondition("servers >= 8 and not elastic").labels
+    ('elastic',)
+    """
 
     text: str
-    tree: ast.expr
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(node, _ALLOWED) for node in ast.walk(self.tree)):
+            refuse(self.text)
+
+    @cached_property
+    def tree(self) -> ast.expr:
+        """The parsed text."""
+        try:
+            return ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError):
+            refuse(self.text)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -179,22 +195,6 @@ class JobCondition:
     def test(self, trace: Trace) -> BoolArray:
         """Return which jobs meet the condition."""
         return _Evaluator(self.text, trace).decide(self.tree)
-
-
-def parse_condition(text: str) -> JobCondition:
-    """Return the condition that a text describes.
-
-    >>> parse_condition("servers >= 8 and not elastic").labels
-    ('elastic',)
-    """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        refuse(text)
-    for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            refuse(text)
-    return JobCondition(text.strip(), tree)
 
 
 _ALLOWED = (

@@ -18,7 +18,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
-from hesrpt.files import write_text
 from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import DAY, WEEK, format_count, format_duration, format_number
@@ -29,20 +28,8 @@ from hesrpt.whatif.variations import Variations
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
-def write_report(
-    study: Study,
-    path: str | Path,
-    variations: Variations | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> None:
-    """Write the report of a study atomically, with the variations that were asked for."""
-    write_text(path, render_report(study, variations, provenance))
-
-
 def render_report(
-    study: Study,
-    variations: Variations | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    study: Study, variations: Variations | None = None, provenance: Mapping[str, Any] | None = None
 ) -> str:
     """Return the report of a study as HTML.
 
@@ -193,10 +180,13 @@ OMISSIONS = (
 
 def list_conditions(study: Study) -> list[str]:
     """Return sentences on what would have to be true, without initial capitals or full stops."""
+    assumption = study.assumption
+    known = f"assumed: {assumption.text}; the trace does not record this"
+    if assumption.is_recorded:
+        known = f"the trace records: {assumption.text}, made concave and flat past its last point"
     return [
-        f"jobs speed up as assumed: {study.options.assumption.text}; the trace does not record "
-        "this. A job that ran for r seconds on q servers has size r·s(q), so on q servers it again "
-        "takes r seconds",
+        f"jobs speed up as {known}. A job that ran for r seconds on q servers has size r·s(q), so "
+        "on q servers it again takes r seconds",
         *_describe_reach(study),
         _describe_malleability(study),
         _describe_resizes(study),
@@ -205,8 +195,9 @@ def list_conditions(study: Study) -> list[str]:
 
 
 def _describe_reach(study: Study) -> list[str]:
-    best = study.headline_policy
-    if best is None or not (part := study.extrapolation.beyond_request.get(best)):
+    best = study.headline_policy or ""
+    part = study.extrapolation.beyond_request.get(best)
+    if not part or study.assumption.is_recorded:
         return []
     return [
         f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "
@@ -231,10 +222,10 @@ def _describe_resizes(study: Study) -> str:
         cost = f"stops it for {study.options.resize_cost:g} s, and costs nothing else"
     text = f"a malleable job can be resized at any moment, down to no server, and that {cost}"
     best = study.headline_policy
-    row = next((row for row in study.rows() if row["policy"] == best), None)
-    if row is None or row["resizes_per_job"] is None:
+    tally = None if best is None else study.runs[best].tally
+    if best is None or tally is None:
         return text
-    return f"{text}; {get_title(row['policy'])} does it {row['resizes_per_job']:.1f} times per job"
+    return f"{text}; {get_title(best)} does it {tally.resizes.mean():.1f} times per job"
 
 
 def _describe_knowledge(study: Study) -> str:

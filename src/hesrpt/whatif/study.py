@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,18 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import Moldable, RigidDiscipline, get_policy
-from hesrpt.simulator.comparison import Replication, run_with_bounds
+from hesrpt.simulator.comparison import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_count
-from hesrpt.validation import check_whole_number
-from hesrpt.whatif.assumptions import Assumption, ServerLimit
+from hesrpt.whatif.assumptions import ServerLimit
 from hesrpt.whatif.malleability import describe_malleable_jobs
 from hesrpt.whatif.study_jobs import (
+    DEFAULT_OPTIONS,
     StudyJobs,
     StudyOptions,
     compute_offered_load,
-    parse_options,
     select_jobs,
 )
 from hesrpt.whatif.study_results import OTHER_LIMITS, OtherLimit, Study, list_other_limits
@@ -34,11 +34,9 @@ _COMPARED_UNDER_OTHER_LIMITS = ("equi", "adaptive")
 
 def run_study(
     trace: Trace,
-    servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    options: StudyOptions = DEFAULT_OPTIONS,
     *,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
 ) -> Study:
     """Simulate the jobs of a trace under several policies.
 
@@ -50,49 +48,23 @@ def run_study(
     ----------
     trace
         The trace, from :func:`hesrpt.traces.read_trace`.
-    servers
-        The servers of the machine; by default, the number that the trace states.
-    assumption
-        How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
+    options
+        How to replay it.
     progress
         Called with the number of steps done and the total number: each simulation is a step, and
         the bound takes several.
-    options
-        The other fields of :class:`StudyOptions`. ``malleable`` may be a fraction such as 0.3 of
-        the jobs, "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or a
-        condition such as "servers >= 8 and user != 'ann'", or a column that says true or false.
     """
-    return replay_trace(trace, parse_options(assumption, servers=servers, **options), progress)
-
-
-def replay_trace(
-    trace: Trace, options: StudyOptions, progress: Callable[[int, int], None] | None = None
-) -> Study:
-    """Do what :func:`run_study` does, with options that are parsed."""
-    machine = trace.machine_servers if options.servers is None else options.servers
-    if machine is None:
-        raise InputError(
-            f"must be given: {trace.source} does not say how many servers the machine has",
-            argument="servers",
-        )
-    machine = check_whole_number("servers", machine, 1)
-    used = select_jobs(
-        trace,
-        machine,
-        window=options.window,
-        min_runtime=options.min_runtime,
-        load=options.load,
-        strict=options.strict,
-    )
+    machine, assumption = options.find_servers(trace), options.find_assumption(trace)
+    used = select_jobs(trace, options)
     is_malleable = options.malleable.select(used, options.seed)
-    jobs = StudyJobs(used, machine, options.assumption, options.seed, is_malleable)
+    jobs = StudyJobs(used, machine, assumption, options.seed, is_malleable)
     as_rigid, as_malleable = jobs.build_rigid(), jobs.build_malleable()
     simulated: dict[str, Any] = {
         "whole": True,
         "resize_cost": options.resize_cost,
         "size_error": options.size_error,
         "seed": options.seed,
-        "approximate_p": options.assumption.p,
+        "approximate_p": assumption.p,
     }
     if options.sizes == "estimates":
         simulated["relative_sizes"] = _relate_estimates(used)
@@ -113,7 +85,7 @@ def replay_trace(
     for limit in other_limits:
         limited = jobs.build_malleable(limit)
         replications |= {(policy, limit): replicate(policy, limited) for policy in compared}
-    simulations, bounds = run_with_bounds(
+    simulations, bounds = run_simulations(
         replications,
         [jobs.build_least_limited()] if options.bound else [],
         float(machine),
@@ -135,7 +107,7 @@ def replay_trace(
     return Study(
         trace=used,
         servers=machine,
-        options=options,
+        options=replace(options, assumption=assumption),
         runs=runs,
         is_malleable=is_malleable,
         notes=tuple(notes),

@@ -7,11 +7,11 @@ slower than it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,25 +20,56 @@ from hesrpt.errors import InputError
 from hesrpt.speedups import SpeedupVector
 from hesrpt.traces import Trace
 from hesrpt.units import format_count, parse_duration
-from hesrpt.validation import check_at_least, check_between, check_choice, check_flag
-from hesrpt.whatif.assumptions import Assumption, ServerLimit, assume_speedup
+from hesrpt.validation import (
+    check_at_least,
+    check_between,
+    check_choice,
+    check_flag,
+    check_whole_number,
+)
+from hesrpt.whatif.assumptions import Assumption, ServerLimit, assume_recorded, assume_speedup
 from hesrpt.whatif.malleability import Malleability, parse_malleability
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
 DEFAULT_POLICIES = (
-    "fcfs",
-    "easy",
-    "moldable",
-    "equi",
-    "srpt",
-    "adaptive",
-    "hesrpt",
-    "hesrpt-slowdown",
-    "optimal",
+    *("fcfs", "easy", "moldable"),  # never resize jobs
+    *("equi", "srpt", "adaptive", "hesrpt", "hesrpt-slowdown", "optimal"),
 )
 #: What malleable policies know of sizes.
 SIZES = ("exact", "estimates")
+
+
+Given = TypeVar("Given")
+Value = TypeVar("Value")
+
+
+class _Parsed(Generic[Given, Value]):
+    """A field of a dataclass that is parsed when the object is created."""
+
+    def __init__(self, parse: Callable[[Given | None], Value]) -> None:
+        self._parse = parse
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object | None, owner: type) -> Value:
+        """Return the value, or the default of the field."""
+        return self._parse(None) if instance is None else instance.__dict__[self._name]
+
+    def __set__(self, instance: object, given: Given | None) -> None:
+        instance.__dict__[self._name] = self._parse(given)
+
+
+def _parse_assumption(given: Assumption | float | str | None) -> Assumption | None:
+    return given if given is None or isinstance(given, Assumption) else assume_speedup(given)
+
+
+def _parse_policies(given: Sequence[str] | None) -> tuple[str, ...]:
+    policies = DEFAULT_POLICIES if given is None else tuple(given)
+    if not policies:
+        raise InputError("must name at least one policy", argument="policies")
+    return policies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +81,17 @@ class StudyOptions:
     servers
         The servers of the machine; by default, the number that the trace states.
     assumption
-        How jobs speed up, from :func:`assume_speedup`.
+        How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`. By default,
+        as the trace records it, or else k^0.7.
     policies
         Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
         With "moldable", jobs choose their servers once, when they start.
         By default all of :data:`DEFAULT_POLICIES`.
     malleable
-        Which jobs are malleable, or moldable; the others stay rigid under EASY
-        (:mod:`hesrpt.simulator.backfilling`).
+        Which jobs are malleable, or moldable: a fraction such as 0.3 of the jobs, "0.3 of users" or
+        "0.3 of server-hours", drawn at random with the seed; or a condition such as
+        "servers >= 8 and user != 'ann'", or a column that says true or false. The others stay rigid
+        under EASY (:mod:`hesrpt.simulator.backfilling`). By default, all jobs are malleable.
     window
         Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime
@@ -76,12 +110,15 @@ class StudyOptions:
     other_limits
         Whether to replay EQUI and adaptive under other limits too, to see what the result owes to
         servers beyond those that jobs asked for.
+
+    >>> StudyOptions(malleable="0.3 of users").malleable.counted
+    'users'
     """
 
     servers: int | None = None
-    assumption: Assumption
-    policies: tuple[str, ...] = DEFAULT_POLICIES
-    malleable: Malleability = field(default_factory=Malleability)
+    assumption: _Parsed[Assumption | float | str, Assumption | None] = _Parsed(_parse_assumption)
+    policies: _Parsed[Sequence[str], tuple[str, ...]] = _Parsed(_parse_policies)
+    malleable: _Parsed[Malleability | float | str, Malleability] = _Parsed(parse_malleability)
     window: str | None = None
     min_runtime: float = 0.0
     load: float | None = None
@@ -94,60 +131,57 @@ class StudyOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.servers is not None:
+            check_whole_number("servers", self.servers, 1)
+        if self.load is not None:
+            check_between("load", self.load, 0.001, 100)
+        check_at_least("min_runtime", self.min_runtime, 0)
         check_choice("sizes", self.sizes, SIZES)
         check_flag("bound", self.bound)
-        if not self.policies:
-            raise InputError("must name at least one policy", argument="policies")
+
+    def find_servers(self, trace: Trace) -> int:
+        """Return the servers of the machine."""
+        servers = trace.machine_servers if self.servers is None else int(self.servers)
+        if servers is None:
+            raise InputError(
+                f"must be given: {trace.source} does not say how many servers the machine has",
+                argument="servers",
+            )
+        return servers
+
+    def find_assumption(self, trace: Trace) -> Assumption:
+        """Return how jobs of this trace speed up."""
+        if self.assumption is not None:
+            return self.assumption
+        return assume_recorded(trace) if trace.speedups else assume_speedup(0.7)
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON values, with assumptions in words."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {
-            "assumption": self.assumption.text,
+            "assumption": None if self.assumption is None else self.assumption.text,
             "policies": list(self.policies),
             "malleable": self.malleable.describe(),
         }
 
 
-def parse_options(
-    assumption: Assumption | float | str,
-    *,
-    policies: Sequence[str] | None = None,
-    malleable: float | str | Malleability | None = None,
-    **others: Any,
-) -> StudyOptions:
-    """Return options, where the p of k^p may stand for an assumption and a text for other values.
-
-    >>> parse_options(0.7, malleable="0.3 of users").malleable.counted
-    'users'
-    """
-    if not isinstance(assumption, Assumption):
-        assumption = assume_speedup(assumption)
-    return StudyOptions(
-        assumption=assumption,
-        policies=DEFAULT_POLICIES if policies is None else tuple(policies),
-        malleable=parse_malleability(malleable),
-        **others,
-    )
+DEFAULT_OPTIONS = StudyOptions()
 
 
-def select_jobs(
-    trace: Trace,
-    servers: int,
-    *,
-    window: str | None = None,
-    min_runtime: float = 0.0,
-    load: float | None = None,
-    strict: bool = False,
-) -> Trace:
-    """Return the part of a trace to study on a machine with ``servers``; as options say."""
-    if window is not None:
-        trace = _select_window(trace, window)
-    check_at_least("min_runtime", min_runtime, 0)
-    if min_runtime > 0:
-        trace = trace.select(trace.runtimes >= min_runtime, f"ran for less than {min_runtime:g} s")
+def select_jobs(trace: Trace, options: StudyOptions) -> Trace:
+    """Return the part of a trace to study."""
+    servers = options.find_servers(trace)
+    if options.window is not None:
+        trace = _select_window(trace, options.window)
+    if (least := options.min_runtime) > 0:
+        trace = trace.select(trace.runtimes >= least, f"ran for less than {least:g} s")
+    if trace.speedups:  # these say how long a job takes on fewer servers than it asked for
+        rate = SpeedupVector.create(trace.speedups).rate
+        fewer = np.minimum(trace.servers, servers)
+        runtimes = trace.runtimes * rate(trace.servers) / rate(fewer)
+        trace = replace(trace, servers=fewer, runtimes=runtimes)
     fits = trace.servers <= servers
-    if strict and not fits.all():
+    if options.strict and not fits.all():
         job = int(np.argmin(fits))
         raise InputError(
             f"{trace.source}: job {trace.names[job]} asked for "
@@ -162,7 +196,7 @@ def select_jobs(
         start_times=trace.start_times - first,
         start_date=None if date is None else date + timedelta(seconds=first),
     )
-    return trace if load is None else _scale_load(trace, servers, load)
+    return trace if options.load is None else _scale_load(trace, servers, options.load)
 
 
 def compute_offered_load(trace: Trace, servers: int) -> float:
@@ -173,7 +207,6 @@ def compute_offered_load(trace: Trace, servers: int) -> float:
 
 def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
     """Stretch the submission times so that the offered load is ``load``."""
-    check_between("load", load, 0.001, 100)
     stretch = compute_offered_load(trace, servers) / load
     if not 0 < stretch < np.inf:
         raise InputError("cannot be scaled: all jobs were submitted at once", argument="load")
@@ -237,7 +270,7 @@ class StudyJobs:
     @cached_property
     def drawn(self) -> IntArray:
         """The number of each job's speedup among those of the assumption."""
-        return self.assumption.draw(len(self.trace), self.seed)
+        return self.assumption.draw(self.trace, self.seed)
 
     @cached_property
     def _unlimited(self) -> SpeedupVector:

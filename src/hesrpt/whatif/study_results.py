@@ -7,11 +7,11 @@ compared batch by batch, since a busy week is busy under all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from hesrpt.units import (
     format_duration,
     format_duration_with_margin,
 )
-from hesrpt.whatif.assumptions import ServerLimit
+from hesrpt.whatif.assumptions import Assumption, ServerLimit
 from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_jobs import StudyJobs, StudyOptions, compute_offered_load
 
@@ -57,6 +57,12 @@ class Study:
     notes: tuple[str, ...] = ()  # sentences on options and on the trace
     bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
     other_limits: tuple[OtherLimit, ...] = ()  # if they were asked for
+
+    @property
+    def assumption(self) -> Assumption:
+        """How jobs speed up."""
+        assert self.options.assumption is not None
+        return self.options.assumption
 
     @cached_property
     def load(self) -> float:
@@ -87,11 +93,11 @@ class Study:
     @cached_property
     def groups(self) -> dict[str, list[dict[str, Any]]]:
         """Rows for groups of jobs by size, servers, kind and user, with means by policy."""
-        kinds = [JobGroup("malleable", self.is_malleable), JobGroup("rigid", ~self.is_malleable)]
+        kinds = [("malleable", self.is_malleable), ("rigid", ~self.is_malleable)]
         groups = {
             "size": group_by_size(self.trace),
             "servers": group_by_servers(self.trace),
-            "kind": kinds if all(group.members.any() for group in kinds) else [],
+            "kind": kinds if all(members.any() for _, members in kinds) else [],
             "user": group_by_user(self.trace),
         }
         used = self.trace.servers * self.trace.runtimes
@@ -163,7 +169,7 @@ class Study:
         which = "malleable jobs"
         if not self.options.malleable.is_everything:
             which = f"{measure_parts(self.trace, self.is_malleable)[0]:.0%} of the jobs malleable"
-        assumed = f"with {which} and {self.options.assumption.text}"
+        assumed = f"with {which} and {self.assumption.text}"
         base, best, policies = self.base, self.headline_policy, len(self.malleable_policies)
         if best is None or base is None:
             shortest = min(self.runs, key=self._mean)
@@ -247,15 +253,15 @@ class Study:
                 f"{_format_mean(self.runs[MOLDABLE])} ({more:+.0%} compared with {get_title(best)})"
             )
         sentences += self.extrapolation.describe(best)
-        row = next(row for row in self.rows() if row["policy"] == best)
-        if row["resizes_per_job"] is not None:
+        resizes = _summarise_tally(self.runs[best])
+        if resizes["resizes_per_job"] is not None:
             lost = (
-                f", and {row['server_hours_lost']:,.0f} server-hours were lost to it, "
-                f"{row['server_time_lost']:.1%} of those used"
+                f", and {resizes['server_hours_lost']:,.0f} server-hours were lost to it, "
+                f"{resizes['server_time_lost']:.1%} of those used"
             )
             sentences.append(
-                f"under {get_title(best)}, a job was resized {row['resizes_per_job']:.1f} times on "
-                f"average{lost if self.options.resize_cost > 0 else ', at no cost'}"
+                f"under {get_title(best)}, a job was resized {resizes['resizes_per_job']:.1f} "
+                f"times on average{lost if self.options.resize_cost > 0 else ', at no cost'}"
             )
         return sentences
 
@@ -281,7 +287,7 @@ class Study:
             "dropped": dict(self.trace.dropped),
             "servers": self.servers,
             "load": self.load if np.isfinite(self.load) else None,
-            "assumption": self.options.assumption.text,
+            "assumption": self.assumption.text,
             "malleable_jobs": int(self.is_malleable.sum()),
             "notes": list(self.notes),
             "conclusion": self.conclusion,
@@ -402,15 +408,10 @@ def list_other_limits(jobs: StudyJobs) -> list[ServerLimit]:
     return others
 
 
+#: Titles, and the jobs that belong to each.
+JobGroups: TypeAlias = list[tuple[str, BoolArray]]
 #: Users with a row of their own, at most.
 MAX_USERS = 10
-
-
-class JobGroup(NamedTuple):
-    """Some jobs of a trace."""
-
-    title: str
-    members: BoolArray
 
 
 #: Jobs between two quantiles of the server-seconds used, given as fractions.
@@ -422,31 +423,32 @@ SIZE_CLASSES = {
 }
 
 
-def group_by_size(trace: Trace) -> list[JobGroup]:
+def group_by_size(trace: Trace) -> JobGroups:
     """Return classes of jobs by the server-seconds that they used."""
     jobs = len(trace)
     ranks = np.empty(jobs)
     ranks[np.argsort(trace.servers * trace.runtimes, kind="stable")] = np.arange(jobs)
     return _drop_empty(
-        JobGroup(title, (ranks >= low * jobs) & (ranks < high * jobs))
-        for title, (low, high) in SIZE_CLASSES.items()
+        [
+            (title, (ranks >= low * jobs) & (ranks < high * jobs))
+            for title, (low, high) in SIZE_CLASSES.items()
+        ]
     )
 
 
-def group_by_servers(trace: Trace) -> list[JobGroup]:
+def group_by_servers(trace: Trace) -> JobGroups:
     """Return classes of jobs by the servers that they asked for: 1, 2 to 8, 9 to 64, and so on."""
-    groups = [JobGroup("1 server", trace.servers == 1)]
+    groups: JobGroups = [("1 server", trace.servers == 1)]
     low, largest = 2, int(trace.servers.max())
     while low <= largest:
         high = min((low - 1) * 8, largest)
-        members = (trace.servers >= low) & (trace.servers <= high)
         title = f"{low:,} servers" if low == high else f"{low:,} to {high:,} servers"
-        groups.append(JobGroup(title, members))
+        groups.append((title, (trace.servers >= low) & (trace.servers <= high)))
         low = high + 1
     return _drop_empty(groups)
 
 
-def group_by_user(trace: Trace) -> list[JobGroup]:
+def group_by_user(trace: Trace) -> JobGroups:
     """Return the jobs of the users with the most server-hours, and those of all other users."""
     numbered = number_users(trace)
     if numbered is None:
@@ -455,10 +457,10 @@ def group_by_user(trace: Trace) -> list[JobGroup]:
     hours = np.bincount(user_of_job, weights=trace.servers * trace.runtimes)
     order = np.argsort(-hours, kind="stable")
     shown = order if len(users) <= MAX_USERS + 1 else order[:MAX_USERS]
-    groups = [JobGroup(f"user {users[user]}", user_of_job == user) for user in shown.tolist()]
+    groups = [(f"user {users[user]}", user_of_job == user) for user in shown.tolist()]
     others = ~np.isin(user_of_job, shown)
     if others.any():
-        groups.append(JobGroup(f"{len(users) - len(shown):,} other users", others))
+        groups.append((f"{len(users) - len(shown):,} other users", others))
     return groups
 
 
@@ -480,5 +482,5 @@ def average_by_user(values: FloatArray, user_of_job: IntArray) -> FloatArray:
     return np.bincount(user_of_job, weights=values) / np.bincount(user_of_job)
 
 
-def _drop_empty(groups: Iterable[JobGroup]) -> list[JobGroup]:
-    return [group for group in groups if group.members.any()]
+def _drop_empty(groups: JobGroups) -> JobGroups:
+    return [(title, members) for title, members in groups if members.any()]

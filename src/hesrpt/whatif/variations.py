@@ -13,10 +13,10 @@ from hesrpt.policies.registry import get_title
 from hesrpt.simulator.intervals import Difference
 from hesrpt.traces import Trace
 from hesrpt.units import format_duration
-from hesrpt.whatif.assumptions import Assumption, assume_speedup
+from hesrpt.whatif.assumptions import assume_speedup
 from hesrpt.whatif.malleability import Malleability, measure_parts
-from hesrpt.whatif.study import replay_trace
-from hesrpt.whatif.study_jobs import parse_options
+from hesrpt.whatif.study import run_study
+from hesrpt.whatif.study_jobs import DEFAULT_OPTIONS, StudyOptions
 from hesrpt.whatif.study_results import Study, compare_runs
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -84,38 +84,31 @@ def _name(policy: str) -> str:
 
 def run_sensitivity(
     trace: Trace,
-    servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    options: StudyOptions = DEFAULT_OPTIONS,
     *,
     powers: Sequence[float] = POWERS,
     resize_costs: Sequence[float] = RESIZE_COSTS,
     size_errors: Sequence[float] = SIZE_ERRORS,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
 ) -> Sensitivity:
-    """Vary p, the cost of a resize and the error of sizes, one at a time.
-
-    The other arguments are those of :func:`run_study`.
-    """
+    """Vary p, the cost of a resize and the error of sizes of a study, one at a time."""
     policies = ("easy", *_MALLEABLE)
-    parsed = parse_options(assumption, servers=servers, **options)
-    parsed = replace(parsed, policies=policies, bound=False, other_limits=False)
-    limit = parsed.assumption.limit
+    study = run_study(trace, replace(options, policies=policies, bound=False, other_limits=False))
+    options, limit = study.options, study.assumption.limit
     settings = [
         *(
-            ("p", p, replace(parsed, assumption=assume_speedup(p, max_servers=limit)))
+            ("p", p, replace(options, assumption=assume_speedup(p, max_servers=limit)))
             for p in powers
         ),
-        *(("resize_cost", x, replace(parsed, resize_cost=x)) for x in resize_costs),
-        *(("size_error", x, replace(parsed, size_error=x)) for x in size_errors),
+        *(("resize_cost", x, replace(options, resize_cost=x)) for x in resize_costs),
+        *(("size_error", x, replace(options, size_error=x)) for x in size_errors),
     ]
-    study = replay_trace(trace, parsed)
     points = []
     for done, (parameter, value, used) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
         # Rigid jobs run as they did, and are never resized.
-        runs = study.runs | replay_trace(trace, replace(used, policies=_MALLEABLE)).runs
+        runs = study.runs | run_study(trace, replace(used, policies=_MALLEABLE)).runs
         flow_times = {policy: runs[policy].mean_flow_time for policy in policies}
         points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
     return Sensitivity(study=study, points=tuple(points))
@@ -234,43 +227,33 @@ class FractionSweep:
 
 def run_fractions(
     trace: Trace,
-    servers: int | None = None,
-    assumption: Assumption | float | str = 0.7,
+    options: StudyOptions = DEFAULT_OPTIONS,
     *,
-    counted: str = "jobs",
     fractions: Sequence[float] = FRACTIONS,
-    policies: Sequence[str] | None = None,
+    policies: Sequence[str] = POLICIES,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
 ) -> FractionSweep:
     """Replay a trace with more and more malleable jobs, and the others rigid under EASY.
 
-    ``counted`` says what the fractions are fractions of: "jobs", "users" or "server-hours". The
-    jobs that change at one fraction also change at each larger one. The other arguments are those
-    of :func:`run_study`.
+    ``options.malleable`` says what the fractions are fractions of: jobs, users or server-hours. The
+    jobs that change at one fraction also change at each larger one; ``policies`` are for them.
     """
-    names = POLICIES if policies is None else tuple(policies)
-    if not names:
+    if not policies:
         raise InputError(
             "must name a policy for the jobs that change, such as equi or moldable",
             argument="policies",
         )
-    parsed = parse_options(
-        assumption,
-        servers=servers,
-        policies=names,
-        malleable=Malleability(1.0, counted),
-        **options | {"bound": False, "other_limits": False},
-    )
-    rigid = replace(parsed, policies=(_BASE,), malleable=Malleability())
-    study = replay_trace(trace, rigid)
+    counted = options.malleable.counted
+    rigid = replace(options, policies=(_BASE,), malleable=None, bound=False, other_limits=False)
+    study = run_study(trace, rigid)
     before = study.runs[_BASE].flow_times
     points = []
     for done, fraction in enumerate(fractions):
         if progress is not None:
             progress(done, len(fractions))
-        replayed = replay_trace(trace, replace(parsed, malleable=Malleability(fraction, counted)))
-        flow_times = {policy: replayed.runs[policy].flow_times for policy in names}
+        changed = Malleability(fraction, counted)
+        replayed = run_study(trace, replace(study.options, policies=policies, malleable=changed))
+        flow_times = {policy: replayed.runs[policy].flow_times for policy in policies}
         is_changed = replayed.is_malleable
         points.append(
             FractionPoint(
@@ -281,7 +264,7 @@ def run_fractions(
                 unchanged=_relate(flow_times, before, ~is_changed),
                 differences={
                     policy: compare_runs(replayed.runs | study.runs, policy, _BASE)
-                    for policy in names
+                    for policy in policies
                 },
             )
         )
