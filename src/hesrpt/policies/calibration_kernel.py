@@ -31,6 +31,11 @@ SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
 #: together, jobs have stopped arriving, and f rises towards 1. It is 1 after twice as many.
 PATIENCE = 10.0
+#: The common price (:mod:`hesrpt.policies.pricing`) is interpolated between two powers of this: on
+#: whole servers, many prices would do …
+GRID = 2.0 ** (1 / 64)
+#: … and lies between these, times the weight of all jobs: for each server, and for all.
+MIN_COMMON_PRICE, MAX_COMMON_PRICE = 1e-9, 1e6
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 _DECAY = exp(-1 / MEMORY)

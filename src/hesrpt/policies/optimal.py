@@ -17,7 +17,7 @@ from hesrpt.policies.policy import (
     State,
     WorkloadFacts,
 )
-from hesrpt.policies.pricing import share_by_price
+from hesrpt.policies.pricing import share_by_price, share_by_value
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -130,28 +130,49 @@ class Optimal(RankedPolicy):
     def __call__(self, state: State) -> FloatArray:
         if self.is_ranked and state.speedups.shared is not None and state.others == 0:
             return super().__call__(state)
-        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
-        order = self.order(state)[::-1]  # the last job to end comes first
-        if state.others > 0 or self._has_too_many(state, weights[order]):
-            # The recursion would need all jobs that wait. Of many, it expects the same prices.
-            return share_by_price(state, order, weights, 1.0)
-        values = self.cache.values_of_list(
-            state.jobs[order], weights[order], speedups.take(order), state.servers, state.whole
+        return self.share(state, self.order(state), 1.0)
+
+    def share(self, state: State, order: IntArray, focus: float) -> FloatArray:
+        """Return the servers of each job at a focus: 1 for the batch, less if others will arrive.
+
+        ``order`` lists the jobs from the first expected to end to the last.
+        """
+        speedups = (state.speedups.on_whole_servers() if state.whole else state.speedups).take(
+            order
         )
-        start, allocation = values.allocate(len(order))
-        held = np.zeros(len(state))
-        held[order[start:]] = allocation
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)[order]
+        held, servers = np.zeros(len(state)), state.servers
+        if state.others > 0 or self._has_too_many(state, weights):
+            # The recursion would need all jobs that wait. Of many, it expects the same prices.
+            held[order] = share_by_price(speedups, servers, weights, focus, state.others)
+        elif focus == 0:
+            held[order] = share_by_value(speedups, servers, weights, focus, weights, state.whole)
+        else:
+            last_first = np.arange(len(order))[::-1]
+            values = self.cache.values_of_list(
+                state.jobs[order[::-1]],
+                weights[::-1].copy(),
+                speedups.take(last_first),
+                servers,
+                state.whole,
+            )
+            if focus < 1:
+                batch = values.values[: len(order)][::-1]
+                held[order] = share_by_value(speedups, servers, weights, focus, batch, state.whole)
+            else:
+                start, allocation = values.allocate(len(order))
+                held[order[::-1][start:]] = allocation
         return held
 
     def _has_too_many(self, state: State, weights: FloatArray) -> bool:
-        """Whether values take too long; weights are listed from the last job to end to the first.
+        """Whether values take too long; weights are listed from the first job to end to the last.
 
-        If they rise along the list, and jobs share one speedup, most values need not be looked at.
+        If they fall along the list, and jobs share one speedup, most values need not be looked at.
         """
-        if len(state) <= MAX_VALUED or isinstance(state.speedups.shared, PowerLaw):
+        shared = state.speedups.shared
+        if len(state) <= MAX_VALUED or (isinstance(shared, PowerLaw) and not state.whole):
             return False
-        return state.speedups.shared is None or bool(np.any(weights[1:] < weights[:-1]))
+        return shared is None or bool(np.any(weights[1:] > weights[:-1]))
 
     def order(self, state: State) -> IntArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups

@@ -73,8 +73,7 @@ class RuleKind(Enum):
     FIRST_COME = auto()  # the first to arrive gets all it can use, the next one the rest
     SMALLEST_FIRST = auto()  # the same for the smallest
     CLOSED_FORM = auto()  # heSRPT's shares, by weight and rank
-    PRICE = auto()  # the adaptive policy's price of a server
-    VALUE = auto()  # the planner's value of the job's work
+    VALUE = auto()  # the value of the job's work: the planner's, or between that and equal ones
     KNEE = auto()  # the time that one more server saves
 
 
@@ -85,7 +84,7 @@ class Rule:
     kind: RuleKind
     objective: FlowObjective = "flow"
     exponent: float | None = None  # the p of the closed form; None before binding
-    focus: float | None = 1.0  # of the closed form or the price; None if it is calibrated
+    focus: float | None = 1.0  # of the closed form or the values; None if it is calibrated
     alpha: float = 1.0  # of KNEE …
     leftover: Leftover = "idle"  # … and what it does with servers beyond all knees
 

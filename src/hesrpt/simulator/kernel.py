@@ -339,23 +339,23 @@ def _add_to_lists(jobs: Jobs, facts: JobFacts, state: LoopState) -> None:
     """Add the jobs that have arrived to the ends of the rule's lists."""
     place = state.present
     for number in range(state.admitted, state.arrived):
-        facts.order[place] = facts.planned[place] = jobs.by_arrival[number]
+        facts.order[place] = facts.by_knee[place] = jobs.by_arrival[number]
         place += 1
 
 
 @inlined
 def _remove_from_lists(jobs: Jobs, facts: JobFacts, present: int, due: float) -> None:
     """Remove the jobs that end now from the rule's lists."""
-    ordered = planned = 0
+    ordered = by_knee = 0
     for place in range(present):
         job = facts.order[place]
         if jobs.target[job] > due:
             facts.order[ordered] = job
             ordered += 1
-        job = facts.planned[place]
+        job = facts.by_knee[place]
         if jobs.target[job] > due:
-            facts.planned[planned] = job
-            planned += 1
+            facts.by_knee[by_knee] = job
+            by_knee += 1
 
 
 # --- decisions ------------------------------------------------------------------------------------

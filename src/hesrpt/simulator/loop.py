@@ -33,7 +33,7 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.policies.optimal import MAX_VALUED
-from hesrpt.policies.pricing import estimate_gains
+from hesrpt.policies.pricing_kernel import PriceSearch
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
 from hesrpt.simulator import kernel, rules_kernel
@@ -53,7 +53,6 @@ from hesrpt.simulator.ranked_loop import (
 from hesrpt.simulator.rules_kernel import (
     Decisions,
     JobFacts,
-    PriceSearch,
     RuleSettings,
     Values,
     Workspace,
@@ -69,7 +68,6 @@ _ROUNDING = 1e-9
 _MAX_ENTRIES = 1 << 24
 # Rules of these kinds round shares of servers that could be divided.
 _ROUNDED = RuleKind.EQUAL, RuleKind.CLOSED_FORM, RuleKind.KNEE
-_PLANNED = RuleKind.PRICE, RuleKind.VALUE
 
 
 def create_loop(run: Run) -> GeneralLoop | RankedLoop:
@@ -346,7 +344,7 @@ def _prepare_rule(
     deciding = speedups.on_whole_servers() if whole and rule.kind not in _ROUNDED else speedups
     usable = usable_servers(deciding, servers, jobs)
     # Arrays that this rule does not use take no space.
-    planned = jobs if rule.kind in _PLANNED else 0
+    planned = jobs if rule.kind == RuleKind.VALUE else 0
     shapes = speedups.shapes(servers)
     shared = deciding.shared
 
@@ -360,21 +358,18 @@ def _prepare_rule(
         facts=JobFacts(
             usable=usable,
             weight=np.array(weight_of_each_job(rule.objective, sizes, run.workload.weights)),
-            gain=estimate_gains(speedups) if planned else numbers(),
             fastest=deciding.rate(usable) if planned else numbers(),
             arrival_rank=_invert(by_arrival),
             seen=numbers(jobs),
             key=numbers(jobs),
             held=numbers(jobs),
             order=places(),
-            planned=places(),
+            by_knee=places(),
         ),
         shapes=shapes,
         deciding=deciding.shapes(servers, tabulated=True) if planned else shapes,
         work=Workspace(numbers(jobs), numbers(jobs), places(), places()),
-        search=PriceSearch(
-            np.zeros(2), numbers(), numbers(), numbers(), numbers(), places(planned)
-        ),
+        search=PriceSearch(np.zeros(2), *(numbers() for _ in range(5)), places(planned)),
         values=Values(
             line=np.empty((planned, COLUMNS)),
             listed=places(planned),
