@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from hesrpt import Amdahl, InputError, Measured, PowerLaw, Workload, plan, simulate
-from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Policy, State
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.recursion import compute_job_values
+from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Optimal, Policy, State
 from hesrpt.policies.calibration_kernel import LEVELS, MIN_LEVEL
 from hesrpt.speedups import Speedup, SpeedupVector
 
@@ -145,6 +147,93 @@ def test_jobs_with_different_speedups_share_servers_in_proportion_to_their_gains
         speedups=SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.75)]),
     )
     np.testing.assert_allclose(Adaptive(focus=0.0)(state), [2.0, 6.0], rtol=1e-6)
+
+
+def draw_jobs(rng: np.random.Generator, is_shared: bool) -> Workload:
+    """Return a stream with flat, measured and smooth speedups, and sizes over five decades."""
+    jobs = int(rng.integers(2, 40))
+    speedups: list[Speedup] = []
+    for _ in range(1 if is_shared else jobs):
+        gains = np.sort(rng.uniform(0, 1, 6))[::-1] * [1, 1, 2, 4, 8, 16]
+        drawn: list[Speedup] = [
+            PowerLaw(float(rng.uniform(0.1, 0.95))),
+            Amdahl(float(rng.uniform(0.5, 0.999))),
+            Measured([1, 2, 4, 8, 16, 32], np.cumsum(gains)),
+        ]
+        speedup = drawn[rng.integers(3)]
+        if rng.random() < 0.5:
+            speedup = speedup.limited(float(2 ** rng.integers(0, 6)))
+        speedups.append(speedup)
+    sizes = 10 ** rng.uniform(-2, 3, jobs)
+    arrivals = np.cumsum(rng.exponential(float(rng.choice([0.1, 1.0, 10.0])), jobs))
+    return Workload(sizes, speedups[0] if is_shared else speedups, arrivals=arrivals)
+
+
+@pytest.mark.parametrize("end", [0.0, 1.0])
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("whole", [False, True], ids=["divisible", "whole"])
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6))
+def test_family_has_no_jump_at_its_ends(
+    end: float, is_shared: bool, whole: bool, seed: int
+) -> None:
+    workload = draw_jobs(np.random.default_rng(seed), is_shared)
+    near = abs(end - 1e-7)
+    means = [
+        simulate(workload, 16, Adaptive(focus=focus), whole=whole).mean_flow_time
+        for focus in (near, end)
+    ]
+    assert means[0] == pytest.approx(means[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_focus_1_is_the_planners_rule_for_jobs_that_differ(seed: int) -> None:
+    workload = draw_jobs(np.random.default_rng(seed), is_shared=False)
+    times = [
+        simulate(workload, 16, policy, whole=True).completion_times
+        for policy in (Adaptive(focus=1.0), Optimal())
+    ]
+    np.testing.assert_array_equal(times[0], times[1])
+
+
+@pytest.mark.parametrize("jobs", [5, 40])
+@pytest.mark.parametrize("focus", [0.0, 0.3, 0.9])
+def test_servers_follow_from_the_values_at_both_ends(jobs: int, focus: float) -> None:
+    """Worked out again with a root finder and one server at a time, for few jobs and for many."""
+    rng = np.random.default_rng(jobs)
+    servers, numbers = 32, np.arange(1, 33)
+    speedups: list[Speedup] = [
+        Measured(numbers, np.minimum(numbers ** rng.uniform(0.5, 0.95), rng.integers(2, 20)))
+        for _ in range(jobs)
+    ]
+    state = replace(
+        create_state(rng.pareto(1.5, jobs).tolist(), list(range(jobs)), servers=servers),
+        whole=True,
+        speedups=SpeedupVector.create(speedups),
+    )
+    rates = np.array([speedup.rate(np.arange(33.0)) for speedup in speedups])
+    order = np.argsort(state.remaining / rates[:, -1])
+
+    def find_costs(price: float) -> FloatArray:
+        return (1 + price * numbers) / rates[:, 1:]
+
+    low, high = 1e-6, 1e6
+    for _ in range(100):
+        middle = np.sqrt(low * high)
+        is_low = np.sum(1 + find_costs(middle).argmin(axis=1)) > servers
+        low, high = (middle, high) if is_low else (low, middle)
+    batch = np.empty(jobs)
+    batch[order[::-1]] = compute_job_values(
+        state.speedups.on_whole_servers().take(order[::-1]), float(servers), np.ones(jobs)
+    ).values
+    common = find_costs(high).min(axis=1) if high < 1e5 else 1 / rates[:, 1]
+    values = common ** (1 - focus) * batch**focus
+    gains = np.sort((values[:, None] * np.diff(rates)).ravel())[::-1][:servers]
+    held = Adaptive(focus=focus)(state).astype(int)
+    assert held.sum() == servers
+    # Prices between two on a grid may serve one server otherwise, at next to no loss.
+    earned = float(np.sum(values * rates[np.arange(jobs), held]))
+    assert earned == pytest.approx(float(gains.sum()), rel=1e-4)
 
 
 # --- learning -----------------------------------------------------------------------------------
