@@ -49,6 +49,7 @@ class Adaptive(RankedPolicy):
     """
 
     uses_all_servers = True
+    counts_resizes = True
 
     focus: float | None = None
     objective: FlowObjective = "flow"
@@ -192,11 +193,13 @@ class Adaptive(RankedPolicy):
             return Equi()(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if state.others == 0 and shared is not None and self.objective == "flow":
+        if state.others > 0 or state.resizes is not None:
+            return self._batch.share(state, self.order(state), focus)
+        if shared is not None and self.objective == "flow":
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
         weights = self._weigh(state)
-        if state.others == 0 and isinstance(shared, PowerLaw) and not state.whole:
+        if isinstance(shared, PowerLaw) and not state.whole:
             largest_first = self.order(state)[::-1]
             held = np.empty(len(state))
             held[largest_first] = state.servers * compute_shares(

@@ -17,7 +17,7 @@ from hesrpt.policies.policy import (
     State,
     WorkloadFacts,
 )
-from hesrpt.policies.pricing import share_by_price, share_by_value
+from hesrpt.policies.pricing import Resizes, share_by_price, share_by_value
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -104,6 +104,7 @@ class Optimal(RankedPolicy):
     """
 
     uses_all_servers = True
+    counts_resizes = True
 
     objective: FlowObjective = "flow"
     cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
@@ -128,7 +129,8 @@ class Optimal(RankedPolicy):
         return Rule(RuleKind.VALUE, self.objective)
 
     def __call__(self, state: State) -> FloatArray:
-        if self.is_ranked and state.speedups.shared is not None and state.others == 0:
+        is_by_rank = self.is_ranked and state.speedups.shared is not None and state.others == 0
+        if is_by_rank and state.resizes is None:
             return super().__call__(state)
         return self.share(state, self.order(state), 1.0)
 
@@ -137,31 +139,35 @@ class Optimal(RankedPolicy):
 
         ``order`` lists the jobs from the first expected to end to the last.
         """
-        speedups = (state.speedups.on_whole_servers() if state.whole else state.speedups).take(
-            order
-        )
-        weights = weight_of_each_job(self.objective, state.sizes, state.weights)[order]
-        held, servers = np.zeros(len(state)), state.servers
-        if state.others > 0 or self._has_too_many(state, weights):
+        last_first, servers, resizes = order[::-1], state.servers, state.resizes
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
+        if resizes is not None:
+            resizes = Resizes(resizes.now[order], resizes.loss[order])
+        held = np.zeros(len(state))
+        if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
-            held[order] = share_by_price(speedups, servers, weights, focus, state.others)
-        elif focus == 0:
-            held[order] = share_by_value(speedups, servers, weights, focus, weights, state.whole)
-        else:
-            last_first = np.arange(len(order))[::-1]
+            held[order] = share_by_price(
+                speedups.take(order), servers, weights[order], focus, state.others, resizes
+            )
+            return held
+        batch = np.ones(len(state))
+        if focus > 0:
             values = self.cache.values_of_list(
-                state.jobs[order[::-1]],
-                weights[::-1].copy(),
+                state.jobs[last_first],
+                weights[last_first],
                 speedups.take(last_first),
                 servers,
                 state.whole,
             )
-            if focus < 1:
-                batch = values.values[: len(order)][::-1]
-                held[order] = share_by_value(speedups, servers, weights, focus, batch, state.whole)
-            else:
+            if focus == 1 and resizes is None:
                 start, allocation = values.allocate(len(order))
-                held[order[::-1][start:]] = allocation
+                held[last_first[start:]] = allocation
+                return held
+            batch = values.values[: len(order)][::-1]
+        held[order] = share_by_value(
+            speedups.take(order), servers, weights[order], focus, batch, state.whole, resizes
+        )
         return held
 
     def _has_too_many(self, state: State, weights: FloatArray) -> bool:

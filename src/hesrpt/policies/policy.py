@@ -22,6 +22,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective
 from hesrpt.optimal.closed_form import own_share, power_of_ratio
 from hesrpt.policies.calibration import Calibration
+from hesrpt.policies.pricing import Resizes
 from hesrpt.policies.sharing import Leftover
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -46,6 +47,9 @@ class State:
     #: The weight of further jobs, which wait: :meth:`Policy.order` puts them after these. The
     #: servers are for the jobs of the state only.
     others: float = 0.0
+    #: If resizes cost time: the servers that jobs hold now, and which part of the time until the
+    #: next change a resize would stop each of them for.
+    resizes: Resizes | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -100,6 +104,8 @@ class Policy(ABC):
     review_every: float | None = None
     #: Whether no server is idle that makes a job faster.
     uses_all_servers: bool = False
+    #: Whether it resizes a job only if that pays.
+    counts_resizes: bool = False
 
     @property
     def name(self) -> str:

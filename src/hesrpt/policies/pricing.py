@@ -18,7 +18,7 @@ The compiled functions are in :mod:`hesrpt.policies.pricing_kernel`.
 from __future__ import annotations
 
 from math import ceil, floor, inf, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,20 @@ if TYPE_CHECKING:
     from hesrpt.policies.pricing_kernel import Market, PriceSearch
 
 
+class Resizes(NamedTuple):
+    """What resizes cost: an entry for each job."""
+
+    now: FloatArray  # the servers that it holds
+    loss: FloatArray  # the part of its work until the next change that a resize costs
+
+
 def share_by_price(
-    speedups: SpeedupVector, servers: float, weights: FloatArray, focus: float, others: float = 0.0
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    focus: float,
+    others: float = 0.0,
+    resizes: Resizes | None = None,
 ) -> FloatArray:
     """Return the servers of jobs, listed from the first to end to the last, by expected prices.
 
@@ -41,7 +53,7 @@ def share_by_price(
     """
     from hesrpt.policies import pricing_kernel
 
-    places, market, search = _open_market(speedups, servers, weights)
+    places, market, search = _open_market(speedups, servers, weights, resizes)
     pricing_kernel.share_by_price(places, len(places), market, search, focus, others)
     return market.held
 
@@ -53,17 +65,18 @@ def share_by_value(
     focus: float,
     batch: FloatArray,
     whole: bool,
+    resizes: Resizes | None = None,
 ) -> FloatArray:
     """Return the servers of jobs, listed from the first to end to the last, by their values.
 
     ``batch`` has their values in the batch. If jobs get ``whole`` servers, the speedups are those
     on whole servers.
     """
-    if whole and can_be_listed(len(weights), servers):
+    if whole and can_be_listed(len(weights), servers) and resizes is None:
         return _share_few_by_value(speedups, int(servers), weights, focus, batch)
     from hesrpt.policies import pricing_kernel
 
-    places, market, search = _open_market(speedups, servers, weights)
+    places, market, search = _open_market(speedups, servers, weights, resizes)
     search.value[:] = batch
     if not pricing_kernel.share_plenty(places, len(places), market):
         pricing_kernel.blend_values(places, len(places), market, search, focus)
@@ -103,7 +116,7 @@ def _share_few_by_value(
 
 
 def _open_market(
-    speedups: SpeedupVector, servers: float, weights: FloatArray
+    speedups: SpeedupVector, servers: float, weights: FloatArray, resizes: Resizes | None
 ) -> tuple[IntArray, Market, PriceSearch]:
     from hesrpt.policies.pricing_kernel import Market, PriceSearch
 
@@ -111,5 +124,7 @@ def _open_market(
     places = np.arange(jobs)
     shapes = speedups.shapes(servers, tabulated=True)
     usable = usable_servers(speedups, servers, jobs)
-    market = Market(shapes, np.ascontiguousarray(weights), usable, np.zeros(jobs), servers)
+    now, loss = resizes or np.zeros((2, jobs))
+    weights, held = np.ascontiguousarray(weights), np.zeros(jobs)
+    market = Market(shapes, weights, usable, held, now, loss, servers, resizes is not None)
     return places, market, PriceSearch(np.zeros(2), *np.empty((5, jobs)), places.copy())

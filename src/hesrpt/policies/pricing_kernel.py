@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.policies.calibration_kernel import GRID, MAX_COMMON_PRICE, MIN_COMMON_PRICE
-from hesrpt.speedups.shape_kernel import Shapes, find_cheapest, find_demand
+from hesrpt.speedups.shape_kernel import Shapes, find_cheapest, find_demand, find_rate
 
 # The search for a price ends when its bounds are this close, or the demand is this exact.
 _SAME_PRICE = 1e-14
@@ -29,7 +29,10 @@ class Market(NamedTuple):
     weight: FloatArray
     usable: FloatArray  # servers that speed it up
     held: FloatArray  # the servers that it gets
+    now: FloatArray  # those that it holds now
+    loss: FloatArray  # the part of its work until the next change that a resize costs; 0: nothing
     servers: float
+    has_losses: bool  # whether any job would lose anything
 
 
 class PriceSearch(NamedTuple):
@@ -83,8 +86,23 @@ def share_plenty(listed: IntArray, count: int, market: Market) -> bool:
     if total > market.servers:
         return False
     for place in range(count):
-        market.held[listed[place]] = market.usable[listed[place]]
+        job = listed[place]
+        market.held[job] = market.usable[job]
+        if market.has_losses:
+            market.held[job] = _keep_or_resize(market, job, 1.0, 0.0)
     return True
+
+
+@compiled
+def _keep_or_resize(market: Market, job: int, value: float, price: float) -> float:
+    """Return what a job demands if a resize costs a part of its work until the next change."""
+    shape, corners = market.shapes.records[market.shapes.of_job[job]], market.shapes.corners
+    now, left = market.now[job], value * (1.0 - market.loss[job])
+    if left <= 0.0:
+        return now
+    demand = find_demand(shape, corners, price / left)
+    profit = left * find_rate(shape, corners, demand) - price * demand
+    return now if value * find_rate(shape, corners, now) - price * now >= profit else demand
 
 
 @compiled
@@ -161,7 +179,10 @@ def _find_price(
             else:
                 expected = price * search.relative[place]  # when the job ends
                 value = find_cheapest(shape, corners, market.weight[job], expected)[0]
-            tried[place] = find_demand(shape, corners, price / value)
+            if market.has_losses:
+                tried[place] = _keep_or_resize(market, job, value, price)
+            else:
+                tried[place] = find_demand(shape, corners, price / value)
             total += tried[place]
         is_over = total > servers
         if abs(total - servers) <= _EXACT * servers or (not is_over and price <= _MIN_PRICE):
@@ -233,8 +254,28 @@ def _serve_first_to_end(listed: IntArray, count: int, market: Market, search: Pr
     is_over = sure > market.servers
     rest = market.servers if is_over else market.servers - sure
     for place in range(count):
+        job = listed[place]
         base = 0.0 if is_over else search.above[place]
         room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
-        extra = min(max(rest, 0.0), room)
-        market.held[listed[place]] = base + extra
-        rest -= room
+        market.held[job] = base
+        rest -= _grow(market, job, min(max(rest, 0.0), room))
+    if market.has_losses and rest > 0.0:
+        for place in range(count):
+            job = listed[place]
+            rest -= _grow(market, job, min(rest, market.usable[job] - market.held[job]))
+
+
+@inlined
+def _grow(market: Market, job: int, extra: float) -> float:
+    """Give a job more servers, if that pays for a resize; return how many."""
+    held, now = market.held[job], market.now[job]
+    if market.has_losses and market.loss[job] > 0.0:
+        if held < now <= held + extra:
+            extra = now - held
+        elif held == now:
+            shape, corners = market.shapes.records[market.shapes.of_job[job]], market.shapes.corners
+            after = (1.0 - market.loss[job]) * find_rate(shape, corners, held + extra)
+            if after <= find_rate(shape, corners, held):
+                extra = 0.0
+    market.held[job] = held + extra
+    return extra

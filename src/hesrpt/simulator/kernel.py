@@ -179,6 +179,8 @@ def run(
                     for place in range(state.present):
                         job = jobs.present[place]
                         rule.facts.seen[job] = jobs.remaining[job] * jobs.estimate[job]
+                    if rule.settings[0].has_losses:
+                        _find_losses(jobs, rule.facts, state, settings)
                     decide(jobs.present, state.present, rule, focus)
                 _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
@@ -359,6 +361,21 @@ def _remove_from_lists(jobs: Jobs, facts: JobFacts, present: int, due: float) ->
 
 
 # --- decisions ------------------------------------------------------------------------------------
+
+
+@inlined
+def _find_losses(jobs: Jobs, facts: JobFacts, state: LoopState, settings: Settings) -> None:
+    """Find which part of the time until the next change a resize would stop each job for.
+
+    That time is the mean between two departures so far.
+    """
+    ended = state.admitted - state.present
+    between = (state.now - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1.0)
+    loss = min(settings.resize_cost / between, 1.0) if between > 0.0 else 1.0
+    for place in range(state.present):
+        job = jobs.present[place]
+        facts.now[job] = jobs.held[job]
+        facts.loss[job] = loss if jobs.resizes[job] >= 0 else 0.0
 
 
 @compiled

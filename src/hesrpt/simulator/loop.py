@@ -9,6 +9,7 @@ the same loop again, up to the times that it is asked about.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import get_args
@@ -33,6 +34,7 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.policies.optimal import MAX_VALUED
+from hesrpt.policies.pricing import Resizes
 from hesrpt.policies.pricing_kernel import PriceSearch
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
@@ -82,10 +84,14 @@ class GeneralLoop:
         self.config = run
         workload, policy, jobs = run.workload, run.policy, len(run.workload)
         # Rows and rules are for a number of servers that stays the same.
-        self.ranked = as_ranked(policy, workload.speedups) if run.capacity is None else None
-        rule = None
+        self.counts_resizes = run.resize_cost > 0 and policy.counts_resizes
+        rule = self.ranked = None
+        if run.capacity is None and not self.counts_resizes:
+            self.ranked = as_ranked(policy, workload.speedups)
         if self.ranked is None and run.capacity is None:
             rule = find_rule(policy, workload.speedups, run.whole)
+        if rule is not None and rule.kind == RuleKind.CLOSED_FORM and self.counts_resizes:
+            rule = replace(rule, kind=RuleKind.VALUE)
         by_size = self.ranked is not None and self.ranked.ranks_by_size(run.whole)
         self.is_exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
@@ -249,6 +255,8 @@ class GeneralLoop:
             self.weights[listed],
             speedups,
         )
+        if self.counts_resizes:
+            state.resizes = self._find_losses(listed)
         try:
             state.calibration = run.policy.calibrate(self.before, state)
             if state.calibration is not None:
@@ -277,6 +285,13 @@ class GeneralLoop:
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
         jobs.decided_rates[:present] = rate(jobs.decided_servers[:present])
         self._stage[0] = kernel.DECIDED
+
+    def _find_losses(self, listed: IntArray) -> Resizes:
+        """Return what resizes would cost these jobs, as the compiled loop does."""
+        jobs, ended = self.jobs, int(self.state["admitted"][0]) - len(listed)
+        between = float(self._now[0] - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1)
+        loss = min(self.config.resize_cost / between, 1.0) if between > 0 else 1.0
+        return Resizes(jobs.held[listed], np.where(jobs.resizes[listed] >= 0, loss, 0.0))
 
     def _follow_capacity(self, capacity: Capacity) -> float:
         """Return the servers that are left now, and let the loop decide again when they change."""
@@ -361,6 +376,8 @@ def _prepare_rule(
             fastest=deciding.rate(usable) if planned else numbers(),
             arrival_rank=_invert(by_arrival),
             seen=numbers(jobs),
+            now=np.zeros(jobs),
+            loss=np.zeros(jobs),
             key=numbers(jobs),
             held=numbers(jobs),
             order=places(),
@@ -390,6 +407,7 @@ def _prepare_rule(
             alpha=rule.alpha,
             leftover=get_args(Leftover).index(rule.leftover),
             servers=servers,
+            has_losses=run.resize_cost > 0,
             max_slope=np.inf if shared is None else shared.max_slope(),
         ),
     )

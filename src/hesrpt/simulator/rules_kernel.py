@@ -55,6 +55,7 @@ class RuleSettings(Protocol):
     alpha: float  # of KNEE …
     leftover: int  # … and what it does with servers beyond all knees
     servers: float
+    has_losses: bool  # whether resizes cost anything
     max_slope: float  # of the speedup that all jobs share
 
 
@@ -66,6 +67,8 @@ class JobFacts(NamedTuple):
     fastest: FloatArray  # its rate on all servers
     arrival_rank: IntArray  # its place in the order of arrivals
     seen: FloatArray  # what remains of it, as the policy sees it
+    now: FloatArray  # the servers that it holds, and which part of the time until the next …
+    loss: FloatArray  # … change a resize stops it for; both 0 if resizes cost nothing
     key: FloatArray  # by which jobs are ordered
     held: FloatArray  # the servers that the rule decides on
     order: IntArray  # the jobs in the system, from the first expected to end to the last
@@ -348,11 +351,20 @@ def share_between_ends(present: IntArray, count: int, rule: Decisions, focus: fl
         job = present[place]
         facts.key[job] = facts.seen[job] / facts.fastest[job] / facts.weight[job]
     sort_by_key(listed, count, facts.key, facts.arrival_rank, rule.work.scratch)
-    market = Market(rule.deciding, facts.weight, facts.usable, facts.held, settings.servers)
+    market = Market(
+        rule.deciding,
+        facts.weight,
+        facts.usable,
+        facts.held,
+        facts.now,
+        facts.loss,
+        settings.servers,
+        settings.has_losses,
+    )
     is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
     if count > settings.max_valued and not is_rising:
         share_by_price(listed, count, market, search, focus, 0.0)
-    elif focus == 1.0:
+    elif focus == 1.0 and not settings.has_losses:
         share_by_batch_value(listed, count, rule, is_rising)
     elif not share_plenty(listed, count, market):
         search.value[:count] = 1.0
