@@ -17,6 +17,9 @@ from hesrpt.arrays import FloatArray
 from hesrpt.optimal.recursion import compute_job_values
 from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Optimal, Policy, State
 from hesrpt.policies.calibration_kernel import LEVELS, MIN_LEVEL
+from hesrpt.policies.pricing import Resizes
+from hesrpt.policies.registry import describe_workload
+from hesrpt.simulator.simulation import run_simulation
 from hesrpt.speedups import Speedup, SpeedupVector
 
 SPEEDUPS: list[Speedup] = [
@@ -215,7 +218,8 @@ def test_servers_follow_from_the_values_at_both_ends(jobs: int, focus: float) ->
     order = np.argsort(state.remaining / rates[:, -1])
 
     def find_costs(price: float) -> FloatArray:
-        return (1 + price * numbers) / rates[:, 1:]
+        costs: FloatArray = (1 + price * numbers) / rates[:, 1:]
+        return costs
 
     low, high = 1e-6, 1e6
     for _ in range(100):
@@ -234,6 +238,52 @@ def test_servers_follow_from_the_values_at_both_ends(jobs: int, focus: float) ->
     # Prices between two on a grid may serve one server otherwise, at next to no loss.
     earned = float(np.sum(values * rates[np.arange(jobs), held]))
     assert earned == pytest.approx(float(gains.sum()), rel=1e-4)
+
+
+# --- resizes that cost time -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Adaptive(focus=0.5), Optimal()], ids=repr)
+def test_jobs_keep_their_servers_unless_a_resize_pays(policy: Policy) -> None:
+    state = replace(create_state([5.0, 2.0, 1.0], [0, 1, 2]), whole=True)
+    now = np.array([3.0, 3.0, 2.0])
+    held = {
+        loss: policy(replace(state, resizes=Resizes(now, np.full(3, loss)))) for loss in (0.0, 0.9)
+    }
+    np.testing.assert_array_equal(held[0.0], policy(state))
+    np.testing.assert_array_equal(held[0.9], now)
+    # A job that has just come takes what it needs, and no more jobs are resized than necessary.
+    arrived = Resizes(np.array([4.0, 4.0, 0.0]), np.array([0.3, 0.3, 0.0]))
+    shared = policy(replace(state, resizes=arrived))
+    assert shared.sum() == 8
+    assert shared[2] > 0
+    assert np.sum(shared[:2] != 4) == 1
+
+
+@pytest.mark.parametrize("policy", [Adaptive(), Optimal()], ids=repr)
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+def test_policies_that_count_resizes_are_better(policy: Policy, is_shared: bool) -> None:
+    rng = np.random.default_rng(3)
+    speedups: list[Speedup] = [
+        PowerLaw(float(p)).limited(float(limit))
+        for p, limit in zip(
+            rng.uniform(0.5, 0.95, 300), 2.0 ** rng.integers(0, 5, 300), strict=True
+        )
+    ]
+    workload = Workload(
+        rng.pareto(1.5, 300) + 0.1,
+        PowerLaw(0.8) if is_shared else speedups,
+        arrivals=np.cumsum(rng.exponential(1 / 8, 300)),
+    )
+    bound = policy.bind(describe_workload(workload, 16, whole=True))
+    counting, careless = (
+        run_simulation(workload, 16, tried, whole=True, resize_cost=0.05, tallying=True)
+        for tried in (policy, lambda state: bound(replace(state, resizes=None)))
+    )
+    assert counting.mean_flow_time < careless.mean_flow_time
+    assert counting.tally is not None
+    assert careless.tally is not None
+    assert counting.tally.resizes.sum() < 0.7 * careless.tally.resizes.sum()
 
 
 # --- learning -----------------------------------------------------------------------------------

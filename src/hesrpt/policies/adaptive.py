@@ -84,11 +84,12 @@ class Adaptive(RankedPolicy):
         if not self.is_calibrated:
             return None
         log_jobs = float(np.log(self._weigh(state).sum())) if len(state) else 0.0
+        differ = state.speedups.shared is None
         if before is None or before.calibration is None:
-            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs)
+            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs, differ)
         calibration = before.calibration
         if len(before) == 0:
-            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs)
+            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs, differ)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
         order = np.argsort(state.jobs, kind="stable")
         numbers = state.jobs[order]
@@ -117,7 +118,9 @@ class Adaptive(RankedPolicy):
         listed = np.concatenate((places, np.flatnonzero(is_new)))
         if is_new.any():
             new = np.flatnonzero(is_new)
-            calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new], log_jobs)
+            calibration = calibration.record_arrivals(
+                state.jobs[new], state.sizes[new], log_jobs, differ
+            )
         return calibration.take(np.argsort(listed))
 
     def _weigh(self, state: State) -> FloatArray:

@@ -92,7 +92,8 @@ def _share_few_by_value(
     numbers = np.arange(1.0, servers + 1)
 
     def find_costs(price: float) -> FloatArray:
-        return (weights[:, np.newaxis] + price * numbers) / rates[:, 1:]
+        costs: FloatArray = (weights[:, np.newaxis] + price * numbers) / rates[:, 1:]
+        return costs
 
     total = float(weights.sum())
     low = floor(log(MIN_COMMON_PRICE * total / servers, GRID))
@@ -118,7 +119,7 @@ def _share_few_by_value(
 def _open_market(
     speedups: SpeedupVector, servers: float, weights: FloatArray, resizes: Resizes | None
 ) -> tuple[IntArray, Market, PriceSearch]:
-    from hesrpt.policies.pricing_kernel import Market, PriceSearch
+    from hesrpt.policies.pricing_kernel import Market, create_price_search
 
     jobs = len(weights)
     places = np.arange(jobs)
@@ -127,4 +128,4 @@ def _open_market(
     now, loss = resizes or np.zeros((2, jobs))
     weights, held = np.ascontiguousarray(weights), np.zeros(jobs)
     market = Market(shapes, weights, usable, held, now, loss, servers, resizes is not None)
-    return places, market, PriceSearch(np.zeros(2), *np.empty((5, jobs)), places.copy())
+    return places, market, create_price_search(jobs)

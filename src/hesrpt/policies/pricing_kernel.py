@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import ceil, exp, floor, inf, log, sqrt
 from typing import NamedTuple
 
+import numpy as np
+
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.policies.calibration_kernel import GRID, MAX_COMMON_PRICE, MIN_COMMON_PRICE
@@ -45,6 +47,13 @@ class PriceSearch(NamedTuple):
     above: FloatArray  # … at one that is too high …
     tried: FloatArray  # … and at the one that is tried
     undecided: IntArray  # the places where the first two differ
+
+
+def create_price_search(jobs: int) -> PriceSearch:
+    """Return a search for lists of up to this many jobs."""
+    relative, value, below, above, tried = np.empty((5, jobs))
+    places = np.empty(jobs, dtype=np.int64)
+    return PriceSearch(np.zeros(2), relative, value, below, above, tried, places)
 
 
 @compiled
@@ -99,10 +108,11 @@ def _keep_or_resize(market: Market, job: int, value: float, price: float) -> flo
     shape, corners = market.shapes.records[market.shapes.of_job[job]], market.shapes.corners
     now, left = market.now[job], value * (1.0 - market.loss[job])
     if left <= 0.0:
-        return now
+        return float(now)
     demand = find_demand(shape, corners, price / left)
     profit = left * find_rate(shape, corners, demand) - price * demand
-    return now if value * find_rate(shape, corners, now) - price * now >= profit else demand
+    keeps = bool(value * find_rate(shape, corners, now) - price * now >= profit)
+    return float(now) if keeps else demand
 
 
 @compiled
@@ -269,6 +279,8 @@ def _serve_first_to_end(listed: IntArray, count: int, market: Market, search: Pr
 def _grow(market: Market, job: int, extra: float) -> float:
     """Give a job more servers, if that pays for a resize; return how many."""
     held, now = market.held[job], market.now[job]
+    if market.has_losses and extra <= _EXACT * market.servers:
+        return 0.0
     if market.has_losses and market.loss[job] > 0.0:
         if held < now <= held + extra:
             extra = now - held

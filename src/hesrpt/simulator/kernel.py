@@ -162,7 +162,10 @@ def run(
             level = 0
             if calibration is not None:
                 if state.stage == CHANGED:
-                    _choose_level(jobs, state, calibration)
+                    differ = False
+                    if rule is not None:
+                        differ = not rule.settings[0].shares_speedup
+                    _choose_level(jobs, state, calibration, differ)
                 level = calibration.sums[0].level
             if state.stage == CHANGED:
                 if rule is not None:
@@ -451,7 +454,7 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, settings
 
 
 @compiled
-def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
+def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData, differ: bool) -> None:
     """Choose the level after an event, and weigh the jobs that have arrived."""
     sums, first, end = calibration.sums[0], state.admitted, state.arrived
     if end == first:
@@ -474,7 +477,7 @@ def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
         job = jobs.by_arrival[number]
         log_size = log(jobs.remaining[job] * jobs.estimate[job])
         calibration.samples[job, 3] = weigh_size(log_size, usual) / jobs.remaining[job]
-    update_focus(sums, state.present, end - first, log(total))
+    update_focus(sums, state.present, end - first, log(total), differ)
 
 
 @compiled

@@ -35,7 +35,7 @@ from hesrpt.policies import (
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import Resizes
-from hesrpt.policies.pricing_kernel import PriceSearch
+from hesrpt.policies.pricing_kernel import create_price_search
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
 from hesrpt.simulator import kernel, rules_kernel
@@ -84,13 +84,13 @@ class GeneralLoop:
         self.config = run
         workload, policy, jobs = run.workload, run.policy, len(run.workload)
         # Rows and rules are for a number of servers that stays the same.
-        self.counts_resizes = run.resize_cost > 0 and policy.counts_resizes
+        counts_resizes = run.resize_cost > 0 and policy.counts_resizes
         rule = self.ranked = None
-        if run.capacity is None and not self.counts_resizes:
+        if run.capacity is None and not counts_resizes:
             self.ranked = as_ranked(policy, workload.speedups)
         if self.ranked is None and run.capacity is None:
             rule = find_rule(policy, workload.speedups, run.whole)
-        if rule is not None and rule.kind == RuleKind.CLOSED_FORM and self.counts_resizes:
+        if rule is not None and rule.kind == RuleKind.CLOSED_FORM and counts_resizes:
             rule = replace(rule, kind=RuleKind.VALUE)
         by_size = self.ranked is not None and self.ranked.ranks_by_size(run.whole)
         self.is_exact = run.estimates is None
@@ -255,7 +255,7 @@ class GeneralLoop:
             self.weights[listed],
             speedups,
         )
-        if self.counts_resizes:
+        if run.resize_cost > 0:
             state.resizes = self._find_losses(listed)
         try:
             state.calibration = run.policy.calibrate(self.before, state)
@@ -386,7 +386,7 @@ def _prepare_rule(
         shapes=shapes,
         deciding=deciding.shapes(servers, tabulated=True) if planned else shapes,
         work=Workspace(numbers(jobs), numbers(jobs), places(), places()),
-        search=PriceSearch(np.zeros(2), *(numbers() for _ in range(5)), places(planned)),
+        search=create_price_search(planned),
         values=Values(
             line=np.empty((planned, COLUMNS)),
             listed=places(planned),
