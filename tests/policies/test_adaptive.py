@@ -181,7 +181,7 @@ def test_family_has_no_jump_at_its_ends(
     end: float, is_shared: bool, whole: bool, seed: int
 ) -> None:
     workload = draw_jobs(np.random.default_rng(seed), is_shared)
-    near = abs(end - 1e-7)
+    near = abs(end - 1e-6)
     means = [
         simulate(workload, 16, Adaptive(focus=focus), whole=whole).mean_flow_time
         for focus in (near, end)

@@ -29,6 +29,8 @@ from hesrpt.validation import check_between, check_choice
 
 #: What is known of sizes. Estimates count as known.
 Knowledge = Literal["known", "unknown"]
+# Among jobs that differ, with a focus of 0, ties go to those that are worth more in a batch.
+_TIE_FOCUS = 1e-7
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,12 @@ class Adaptive(RankedPolicy):
         """Whether the policy shares servers equally: without sizes, only weights could differ."""
         return self.sizes == "unknown" and self.objective != "weighted"
 
+    def _share(self, state: State, focus: float) -> FloatArray:
+        """Share servers among jobs that differ, or some of which wait."""
+        if self.sizes == "known":
+            focus = max(focus, _TIE_FOCUS)
+        return self._batch.share(state, self.order(state), focus)
+
     def _get_focus(self, state: State) -> float:
         if self.sizes == "unknown":
             return 0.0
@@ -189,7 +197,8 @@ class Adaptive(RankedPolicy):
             return Equi().state_rule(speedups, whole) if self._is_equi else None
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
-        return Rule(RuleKind.VALUE, self.objective, focus=self.focus)
+        focus = None if self.focus is None else max(self.focus, _TIE_FOCUS)
+        return Rule(RuleKind.VALUE, self.objective, focus=focus)
 
     def __call__(self, state: State) -> FloatArray:
         if self._is_equi:
@@ -197,7 +206,7 @@ class Adaptive(RankedPolicy):
         focus = self._get_focus(state)
         shared = state.speedups.shared
         if state.others > 0 or state.resizes is not None:
-            return self._batch.share(state, self.order(state), focus)
+            return self._share(state, focus)
         if shared is not None and self.objective == "flow":
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
@@ -209,7 +218,7 @@ class Adaptive(RankedPolicy):
                 weights[largest_first], effective_exponent(shared.p, focus)
             )
             return held
-        return self._batch.share(state, self.order(state), focus)
+        return self._share(state, focus)
 
     def order(self, state: State) -> IntArray:
         if self.sizes == "unknown":
