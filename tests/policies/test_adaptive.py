@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from hesrpt import Amdahl, InputError, Measured, PowerLaw, Workload, plan, simulate
-from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Policy, State
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.recursion import compute_job_values
+from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Optimal, Policy, State
 from hesrpt.policies.calibration_kernel import LEVELS, MIN_LEVEL
+from hesrpt.policies.pricing import Resizes
+from hesrpt.policies.registry import describe_workload
+from hesrpt.simulator.simulation import run_simulation
 from hesrpt.speedups import Speedup, SpeedupVector
 
 SPEEDUPS: list[Speedup] = [
@@ -145,6 +150,140 @@ def test_jobs_with_different_speedups_share_servers_in_proportion_to_their_gains
         speedups=SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.75)]),
     )
     np.testing.assert_allclose(Adaptive(focus=0.0)(state), [2.0, 6.0], rtol=1e-6)
+
+
+def draw_jobs(rng: np.random.Generator, is_shared: bool) -> Workload:
+    """Return a stream with flat, measured and smooth speedups, and sizes over five decades."""
+    jobs = int(rng.integers(2, 40))
+    speedups: list[Speedup] = []
+    for _ in range(1 if is_shared else jobs):
+        gains = np.sort(rng.uniform(0, 1, 6))[::-1] * [1, 1, 2, 4, 8, 16]
+        drawn: list[Speedup] = [
+            PowerLaw(float(rng.uniform(0.1, 0.95))),
+            Amdahl(float(rng.uniform(0.5, 0.999))),
+            Measured([1, 2, 4, 8, 16, 32], np.cumsum(gains)),
+        ]
+        speedup = drawn[rng.integers(3)]
+        if rng.random() < 0.5:
+            speedup = speedup.limited(float(2 ** rng.integers(0, 6)))
+        speedups.append(speedup)
+    sizes = 10 ** rng.uniform(-2, 3, jobs)
+    arrivals = np.cumsum(rng.exponential(float(rng.choice([0.1, 1.0, 10.0])), jobs))
+    return Workload(sizes, speedups[0] if is_shared else speedups, arrivals=arrivals)
+
+
+@pytest.mark.parametrize("end", [0.0, 1.0])
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("whole", [False, True], ids=["divisible", "whole"])
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6))
+def test_family_has_no_jump_at_its_ends(
+    end: float, is_shared: bool, whole: bool, seed: int
+) -> None:
+    workload = draw_jobs(np.random.default_rng(seed), is_shared)
+    near = abs(end - 1e-6)
+    means = [
+        simulate(workload, 16, Adaptive(focus=focus), whole=whole).mean_flow_time
+        for focus in (near, end)
+    ]
+    assert means[0] == pytest.approx(means[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_focus_1_is_the_planners_rule_for_jobs_that_differ(seed: int) -> None:
+    workload = draw_jobs(np.random.default_rng(seed), is_shared=False)
+    times = [
+        simulate(workload, 16, policy, whole=True).completion_times
+        for policy in (Adaptive(focus=1.0), Optimal())
+    ]
+    np.testing.assert_array_equal(times[0], times[1])
+
+
+@pytest.mark.parametrize("jobs", [5, 40])
+@pytest.mark.parametrize("focus", [0.0, 0.3, 0.9])
+def test_servers_follow_from_the_values_at_both_ends(jobs: int, focus: float) -> None:
+    """Worked out again with a root finder and one server at a time, for few jobs and for many."""
+    rng = np.random.default_rng(jobs)
+    servers, numbers = 32, np.arange(1, 33)
+    speedups: list[Speedup] = [
+        Measured(numbers, np.minimum(numbers ** rng.uniform(0.5, 0.95), rng.integers(2, 20)))
+        for _ in range(jobs)
+    ]
+    state = replace(
+        create_state(rng.pareto(1.5, jobs).tolist(), list(range(jobs)), servers=servers),
+        whole=True,
+        speedups=SpeedupVector.create(speedups),
+    )
+    rates = np.array([speedup.rate(np.arange(33.0)) for speedup in speedups])
+    order = np.argsort(state.remaining / rates[:, -1])
+
+    def find_costs(price: float) -> FloatArray:
+        costs: FloatArray = (1 + price * numbers) / rates[:, 1:]
+        return costs
+
+    low, high = 1e-6, 1e6
+    for _ in range(100):
+        middle = np.sqrt(low * high)
+        is_low = np.sum(1 + find_costs(middle).argmin(axis=1)) > servers
+        low, high = (middle, high) if is_low else (low, middle)
+    batch = np.empty(jobs)
+    batch[order[::-1]] = compute_job_values(
+        state.speedups.on_whole_servers().take(order[::-1]), float(servers), np.ones(jobs)
+    ).values
+    common = find_costs(high).min(axis=1) if high < 1e5 else 1 / rates[:, 1]
+    values = common ** (1 - focus) * batch**focus
+    gains = np.sort((values[:, None] * np.diff(rates)).ravel())[::-1][:servers]
+    held = Adaptive(focus=focus)(state).astype(int)
+    assert held.sum() == servers
+    # Prices between two on a grid may serve one server otherwise, at next to no loss.
+    earned = float(np.sum(values * rates[np.arange(jobs), held]))
+    assert earned == pytest.approx(float(gains.sum()), rel=1e-4)
+
+
+# --- resizes that cost time -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Adaptive(focus=0.5), Optimal()], ids=repr)
+def test_jobs_keep_their_servers_unless_a_resize_pays(policy: Policy) -> None:
+    state = replace(create_state([5.0, 2.0, 1.0], [0, 1, 2]), whole=True)
+    now = np.array([3.0, 3.0, 2.0])
+    held = {
+        loss: policy(replace(state, resizes=Resizes(now, np.full(3, loss)))) for loss in (0.0, 0.9)
+    }
+    np.testing.assert_array_equal(held[0.0], policy(state))
+    np.testing.assert_array_equal(held[0.9], now)
+    # A job that has just come takes what it needs, and no more jobs are resized than necessary.
+    arrived = Resizes(np.array([4.0, 4.0, 0.0]), np.array([0.3, 0.3, 0.0]))
+    shared = policy(replace(state, resizes=arrived))
+    assert shared.sum() == 8
+    assert shared[2] > 0
+    assert np.sum(shared[:2] != 4) == 1
+
+
+@pytest.mark.parametrize("policy", [Adaptive(), Optimal()], ids=repr)
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+def test_policies_that_count_resizes_are_better(policy: Policy, is_shared: bool) -> None:
+    rng = np.random.default_rng(3)
+    speedups: list[Speedup] = [
+        PowerLaw(float(p)).limited(float(limit))
+        for p, limit in zip(
+            rng.uniform(0.5, 0.95, 300), 2.0 ** rng.integers(0, 5, 300), strict=True
+        )
+    ]
+    workload = Workload(
+        rng.pareto(1.5, 300) + 0.1,
+        PowerLaw(0.8) if is_shared else speedups,
+        arrivals=np.cumsum(rng.exponential(1 / 8, 300)),
+    )
+    bound = policy.bind(describe_workload(workload, 16, whole=True))
+    counting, careless = (
+        run_simulation(workload, 16, tried, whole=True, resize_cost=0.05, tallying=True)
+        for tried in (policy, lambda state: bound(replace(state, resizes=None)))
+    )
+    assert counting.mean_flow_time < careless.mean_flow_time
+    assert counting.tally is not None
+    assert careless.tally is not None
+    assert counting.tally.resizes.sum() < 0.7 * careless.tally.resizes.sum()
 
 
 # --- learning -----------------------------------------------------------------------------------

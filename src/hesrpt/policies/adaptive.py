@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,20 +29,14 @@ from hesrpt.policies.policy import (
     State,
     WorkloadFacts,
 )
-from hesrpt.policies.pricing import (
-    allocate_at_price,
-    estimate_gains,
-    interpolate_values,
-    share_by_price,
-)
-from hesrpt.policies.sharing import usable_servers
+from hesrpt.policies.pricing import share_by_value
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 from hesrpt.validation import check_between, check_choice
 
 #: What is known of sizes. Estimates count as known.
 Knowledge = Literal["known", "unknown"]
-# The gain of each further server is listed for up to this many.
-_MAX_LISTED_SERVERS = 100_000
+# Among jobs that differ, with a focus of 0, ties go to those that are worth more in a batch.
+_TIE_FOCUS = 1e-7
 
 
 @dataclass(frozen=True)
@@ -63,6 +57,7 @@ class Adaptive(RankedPolicy):
     """
 
     uses_all_servers = True
+    counts_resizes = True
 
     focus: float | None = None
     objective: FlowObjective = "flow"
@@ -97,11 +92,12 @@ class Adaptive(RankedPolicy):
         if not self.is_calibrated:
             return None
         log_jobs = float(np.log(self._weigh(state).sum())) if len(state) else 0.0
+        differ = state.speedups.shared is None
         if before is None or before.calibration is None:
-            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs)
+            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs, differ)
         calibration = before.calibration
         if len(before) == 0:
-            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs)
+            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs, differ)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
         order = np.argsort(state.jobs, kind="stable")
         numbers = state.jobs[order]
@@ -113,7 +109,7 @@ class Adaptive(RankedPolicy):
         fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
 
         weights = self._weigh(before)
-        largest_first = self._list_jobs(before, weights)
+        largest_first = self.order(before)[::-1]
         ranks = np.empty(len(before))
         ranks[largest_first] = np.cumsum(weights[largest_first])
         total = float(ranks[largest_first[-1]])
@@ -130,7 +126,9 @@ class Adaptive(RankedPolicy):
         listed = np.concatenate((places, np.flatnonzero(is_new)))
         if is_new.any():
             new = np.flatnonzero(is_new)
-            calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new], log_jobs)
+            calibration = calibration.record_arrivals(
+                state.jobs[new], state.sizes[new], log_jobs, differ
+            )
         return calibration.take(np.argsort(listed))
 
     def _weigh(self, state: State) -> FloatArray:
@@ -141,6 +139,12 @@ class Adaptive(RankedPolicy):
     def _is_equi(self) -> bool:
         """Whether the policy shares servers equally: without sizes, only weights could differ."""
         return self.sizes == "unknown" and not needs_weights(self.objective)
+
+    def _share(self, state: State, focus: float) -> FloatArray:
+        """Share servers among jobs that differ, or some of which wait."""
+        if self.sizes == "known":
+            focus = max(focus, _TIE_FOCUS)
+        return self._batch.share(state, self.order(state), focus)
 
     def _get_focus(self, state: State) -> float:
         if self.sizes == "unknown":
@@ -178,26 +182,9 @@ class Adaptive(RankedPolicy):
         if focus == 1:
             return self._batch.row(jobs, servers, speedup, whole)
         speedup = speedup.on_whole_servers() if whole else speedup
-        usable = usable_servers(speedup, servers, jobs)
-        if usable.sum() <= servers:
-            return usable
         batch = self._batch.cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
-        ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
-        values = interpolate_values(batch, np.maximum(ranks, 1.0))
-
-        def demand(price: float) -> FloatArray:
-            return speedup.demand(price / values, servers)
-
-        if whole and servers <= _MAX_LISTED_SERVERS:  # the same, but faster
-            falling = _list_gains(speedup, int(servers))
-
-            def demand(price: float) -> FloatArray:
-                return np.searchsorted(falling, -price / values).astype(np.float64)
-
-        equal = np.full(1, max(servers / jobs, 1.0))
-        # The slope may be 0, because jobs cannot use so many servers.
-        slope = float(speedup.slope(equal)[0]) or float((speedup.rate(equal) / equal)[0])
-        return allocate_at_price(demand, servers, float(values[-1]) * slope, usable)[::-1]
+        speedups, weights = SpeedupVector.repeat(speedup, jobs), np.ones(jobs)
+        return share_by_value(speedups, servers, weights, focus, batch[::-1], whole)
 
     def rank_rates(
         self, jobs: int, most: int, servers: float, speedup: Speedup
@@ -216,45 +203,33 @@ class Adaptive(RankedPolicy):
             return Equi().state_rule(speedups, whole) if self._is_equi else None
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
-        if speedups.shared is not None and has_equal_weights(self.objective):
-            return None  # rows follow from values, not from prices
-        return Rule(RuleKind.PRICE, self.objective, focus=self.focus)
+        focus = None if self.focus is None else max(self.focus, _TIE_FOCUS)
+        return Rule(RuleKind.VALUE, self.objective, focus=focus)
 
     def __call__(self, state: State) -> FloatArray:
         if self._is_equi:
             return Equi()(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if state.others == 0 and shared is not None and has_equal_weights(self.objective):
+        if state.others > 0 or state.resizes is not None:
+            return self._share(state, focus)
+        if shared is not None and has_equal_weights(self.objective):
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
         weights = self._weigh(state)
-        if state.others == 0 and isinstance(shared, PowerLaw) and not state.whole:
-            largest_first = self._list_jobs(state, weights)
+        if isinstance(shared, PowerLaw) and not state.whole:
+            largest_first = self.order(state)[::-1]
             held = np.empty(len(state))
             held[largest_first] = state.servers * compute_shares(
                 weights[largest_first], effective_exponent(shared.p, focus)
             )
             return held
-        if focus == 1:
-            return self._batch(state)
-        return share_by_price(state, self._list_jobs(state, weights), weights, focus)
+        return self._share(state, focus)
 
     def order(self, state: State) -> IntArray:
-        if self._get_focus(state) == 1:
-            return self._batch.order(state)
-        return self._list_jobs(state, self._weigh(state))[::-1]
-
-    def _list_jobs(self, state: State, weights: FloatArray) -> IntArray:
-        """Return the jobs from the last expected to end to the first."""
-        times = state.remaining
         if self.sizes == "unknown":
-            times = np.ones(len(state))
-        elif state.speedups.shared is None:
-            gains = estimate_gains(state.speedups)
-            servers = state.servers or 1.0  # rigid jobs may have left none for now
-            times = times / state.speedups.rate(servers * gains / gains.sum())
-        return np.argsort(times / weights, kind="stable")[::-1]
+            return np.argsort(-self._weigh(state), kind="stable")
+        return self._batch.order(state)
 
 
 def effective_exponent(p: float, focus: float) -> float:
@@ -266,11 +241,3 @@ def effective_exponent(p: float, focus: float) -> float:
     (0.5, 0.0)
     """
     return p if focus == 1 else focus * p / (1 - p + focus * p)
-
-
-@lru_cache(maxsize=8)
-def _list_gains(speedup: Speedup, servers: int) -> FloatArray:
-    """Return what each further server adds to the speedup, times −1, so that the list rises."""
-    gains = -np.diff(speedup.rate(np.arange(servers + 1.0)))
-    rising: FloatArray = np.maximum.accumulate(gains)  # whatever rounding does
-    return rising

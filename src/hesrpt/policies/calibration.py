@@ -105,17 +105,19 @@ class Calibration:
         """Keep no entries of jobs: if they come back in a later run, they count as new ones."""
         return self.take(np.zeros(0, dtype=np.int64))
 
-    def record_arrivals(self, jobs: IntArray, sizes: FloatArray, log_jobs: float) -> Self:
+    def record_arrivals(
+        self, jobs: IntArray, sizes: FloatArray, log_jobs: float, differ: bool = False
+    ) -> Self:
         """Add jobs that arrived at the same time, and choose the focus.
 
-        ``log_jobs`` is ln m, with these jobs.
+        ``log_jobs`` is ln m, with these jobs. If speedups are not shared, jobs ``differ``.
         """
         log_sizes, none = np.log(sizes), np.zeros(len(jobs))
         new = copy(self)
         new.jobs_seen += len(jobs)
         new.log_sizes += float(log_sizes.sum())
         weights = weigh_size(log_sizes, new.log_sizes / new.jobs_seen)
-        update_focus(new, len(self.jobs), len(jobs), log_jobs)
+        update_focus(new, len(self.jobs), len(jobs), log_jobs, differ)
         new.jobs = np.concatenate((self.jobs, jobs))
         new.size_weights = np.concatenate((self.size_weights, weights))
         new.spread = np.concatenate((self.spread, none))

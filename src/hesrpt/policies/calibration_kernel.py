@@ -26,11 +26,19 @@ USUAL_MEMORY = 3000.0
 BATCH_WEIGHT = 1e-3
 #: When the first job joins others, this is believed of f, with the weight of this many jobs.
 PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
+#: The jobs seen so far are a batch to the extent that they are still there, or this times as much
+#: if jobs differ: few servers help most of them, so prices fall faster than the number of jobs.
+BATCH_IF_DIFFERENT = 4.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, up to a maximum.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
 #: together, jobs have stopped arriving, and f rises towards 1. It is 1 after twice as many.
 PATIENCE = 10.0
+#: The common price (:mod:`hesrpt.policies.pricing`) is interpolated between two powers of this: on
+#: whole servers, many prices would do …
+GRID = 2.0 ** (1 / 64)
+#: … and lies between these, times the weight of all jobs: for each server, and for all.
+MIN_COMMON_PRICE, MAX_COMMON_PRICE = 1e-9, 1e6
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 _DECAY = exp(-1 / MEMORY)
@@ -92,10 +100,11 @@ def count_end(sums: Sums, spread: float, lean: float, height: float, log_jobs: f
     sums.ended_since += 1
 
 
-def update_focus(sums: Sums, present: int, new: int, log_jobs: float) -> None:
+def update_focus(sums: Sums, present: int, new: int, log_jobs: float, differ: bool) -> None:
     """Choose the level when new jobs, which have been counted as seen, join those present.
 
     ``log_jobs`` is the logarithm of the number, or of the weight, of all jobs in the system now.
+    If jobs have speedups of their own, they ``differ``.
     """
     if present > 0 and not sums.is_stream:
         sums.is_stream = True
@@ -105,8 +114,8 @@ def update_focus(sums: Sums, present: int, new: int, log_jobs: float) -> None:
     least = _MIN_FOCUS * sums.denominator
     sums.numerator = min(max(sums.numerator, least), sums.denominator)
     focus = sums.numerator / sums.denominator
-    # The jobs seen so far are a batch to the extent that they are still there.
-    focus += (1.0 - focus) * min((present + new) / sums.jobs_seen, 1.0)
+    batch = (BATCH_IF_DIFFERENT if differ else 1.0) * (present + new) / sums.jobs_seen
+    focus += (1.0 - focus) * min(batch, 1.0)
     sums.focus_at_arrival = focus
     sums.arrival_times += 1
     sums.usual += (log_jobs - sums.usual) / min(float(sums.arrival_times), USUAL_MEMORY)

@@ -17,7 +17,7 @@ from hesrpt.policies.policy import (
     State,
     WorkloadFacts,
 )
-from hesrpt.policies.pricing import share_by_price
+from hesrpt.policies.pricing import Resizes, share_by_price, share_by_value
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -104,6 +104,7 @@ class Optimal(RankedPolicy):
     """
 
     uses_all_servers = True
+    counts_resizes = True
 
     objective: FlowObjective = "flow"
     cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
@@ -128,30 +129,56 @@ class Optimal(RankedPolicy):
         return Rule(RuleKind.VALUE, self.objective)
 
     def __call__(self, state: State) -> FloatArray:
-        if self.is_ranked and state.speedups.shared is not None and state.others == 0:
+        is_by_rank = self.is_ranked and state.speedups.shared is not None and state.others == 0
+        if is_by_rank and state.resizes is None:
             return super().__call__(state)
+        return self.share(state, self.order(state), 1.0)
+
+    def share(self, state: State, order: IntArray, focus: float) -> FloatArray:
+        """Return the servers of each job at a focus: 1 for the batch, less if others will arrive.
+
+        ``order`` lists the jobs from the first expected to end to the last.
+        """
+        last_first, servers, resizes = order[::-1], state.servers, state.resizes
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
-        order = self.order(state)[::-1]  # the last job to end comes first
+        if resizes is not None:
+            resizes = Resizes(resizes.now[order], resizes.loss[order])
+        held = np.zeros(len(state))
         if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
-            return share_by_price(state, order, weights, 1.0)
-        values = self.cache.values_of_list(
-            state.jobs[order], weights[order], speedups.take(order), state.servers, state.whole
+            held[order] = share_by_price(
+                speedups.take(order), servers, weights[order], focus, state.others, resizes
+            )
+            return held
+        batch = np.ones(len(state))
+        if focus > 0:
+            values = self.cache.values_of_list(
+                state.jobs[last_first],
+                weights[last_first],
+                speedups.take(last_first),
+                servers,
+                state.whole,
+            )
+            if focus == 1 and resizes is None:
+                start, allocation = values.allocate(len(order))
+                held[last_first[start:]] = allocation
+                return held
+            batch = values.values[: len(order)][::-1]
+        held[order] = share_by_value(
+            speedups.take(order), servers, weights[order], focus, batch, state.whole, resizes
         )
-        start, allocation = values.allocate(len(order))
-        held = np.zeros(len(state))
-        held[order[start:]] = allocation
         return held
 
     def _has_too_many(self, state: State, weights: FloatArray) -> bool:
-        """Whether values take too long; weights are listed from the last job to end to the first.
+        """Whether values take too long; weights are listed from the first job to end to the last.
 
-        If they rise along the list, and jobs share one speedup, most values need not be looked at.
+        If they fall along the list, and jobs share one speedup, most values need not be looked at.
         """
-        if len(state) <= MAX_VALUED or isinstance(state.speedups.shared, PowerLaw):
+        shared = state.speedups.shared
+        if len(state) <= MAX_VALUED or (isinstance(shared, PowerLaw) and not state.whole):
             return False
-        return state.speedups.shared is None or bool(np.any(weights[1:] < weights[:-1]))
+        return shared is None or bool(np.any(weights[1:] > weights[:-1]))
 
     def order(self, state: State) -> IntArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups

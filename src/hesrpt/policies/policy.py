@@ -22,6 +22,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective
 from hesrpt.optimal.closed_form import own_share, power_of_ratio
 from hesrpt.policies.calibration import Calibration
+from hesrpt.policies.pricing import Resizes
 from hesrpt.policies.sharing import Leftover
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -46,6 +47,9 @@ class State:
     #: The weight of further jobs, which wait: :meth:`Policy.order` puts them after these. The
     #: servers are for the jobs of the state only.
     others: float = 0.0
+    #: If resizes cost time: the servers that jobs hold now, and which part of the time until the
+    #: next change a resize would stop each of them for.
+    resizes: Resizes | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -73,8 +77,7 @@ class RuleKind(Enum):
     FIRST_COME = auto()  # the first to arrive gets all it can use, the next one the rest
     SMALLEST_FIRST = auto()  # the same for the smallest
     CLOSED_FORM = auto()  # heSRPT's shares, by weight and rank
-    PRICE = auto()  # the adaptive policy's price of a server
-    VALUE = auto()  # the planner's value of the job's work
+    VALUE = auto()  # the value of the job's work: the planner's, or between that and equal ones
     KNEE = auto()  # the time that one more server saves
 
 
@@ -85,7 +88,7 @@ class Rule:
     kind: RuleKind
     objective: FlowObjective = "flow"
     exponent: float | None = None  # the p of the closed form; None before binding
-    focus: float | None = 1.0  # of the closed form or the price; None if it is calibrated
+    focus: float | None = 1.0  # of the closed form or the values; None if it is calibrated
     alpha: float = 1.0  # of KNEE …
     leftover: Leftover = "idle"  # … and what it does with servers beyond all knees
 
@@ -101,6 +104,8 @@ class Policy(ABC):
     review_every: float | None = None
     #: Whether no server is idle that makes a job faster.
     uses_all_servers: bool = False
+    #: Whether it resizes a job only if that pays.
+    counts_resizes: bool = False
 
     @property
     def name(self) -> str:

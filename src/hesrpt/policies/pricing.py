@@ -1,131 +1,131 @@
-"""Sharing servers at one price, when jobs that end later are expected to meet lower prices.
+"""From equal values to those of the batch, and sharing servers by them.
 
-When the i-th largest of m jobs ends, a server is expected to cost λ (i/m)^f, where λ is the price
-now and f the focus: 1 for a batch, near 0 if jobs keep arriving. A job that holds n servers then
-costs w + λ (i/m)^f n a second and does s(n) of work, so a unit of its work is worth the least ratio
-of the two. We evaluate that ratio at the n that is best for the power law closest to s: near the
-minimum, the error of the ratio is of second order.
+What a unit of a job's work is worth follows from the price of servers when the job ends. If that is
+the price λ now, the job costs w + λ n a second on n servers and does s(n) of work, so it is worth
+the least ratio of the two. The *common* price λ is the one at which jobs on their best n use all
+servers. In a batch prices fall, and the planner knows by how much. The focus f is between the two:
+
+    v  =  (value at the common price)^(1 − f) · (value in the batch)^f.
+
+For k^p this says that the price expected when a job ends is a power f of the batch's. With more
+jobs than the planner can value, or if only the first of a long queue are looked at, that is what is
+used for any speedup: of m jobs, the i-th to end counted from the last expects λ (i/m)^f, where λ is
+the price now.
+
+The compiled functions are in :mod:`hesrpt.policies.pricing_kernel`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import exp, inf, log, sqrt
+from math import ceil, floor, inf, log
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.policy import State
+from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed
+from hesrpt.policies.calibration_kernel import GRID, MAX_COMMON_PRICE, MIN_COMMON_PRICE
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import SpeedupVector
 
-# The exponents of power laws that approximate other speedups are clipped to this range.
-_MIN_P, _MAX_P = 0.01, 0.99
-# The search for a price ends when its bounds are this close, or the demand is this exact.
-_SAME_PRICE = 1e-14
-_EXACT = 1e-12
-_MAX_STEPS = 200
+if TYPE_CHECKING:
+    from hesrpt.policies.pricing_kernel import Market, PriceSearch
 
 
-def share_by_price(state: State, order: IntArray, weights: FloatArray, focus: float) -> FloatArray:
-    """Return the servers of each job; ``order`` lists them from the last to end to the first."""
-    speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-    weights, speedups = weights[order], speedups.take(order)
-    usable = usable_servers(speedups, state.servers, len(order))
-    # Each job is expected to end in the middle of its interval of ranks.
-    middles = state.others + np.cumsum(weights) - weights / 2
-    relative = (middles / (state.others + float(weights.sum()))) ** focus
-    wanted = weights * estimate_gains(state.speedups.take(order))
-    guess = float(wanted.sum()) / state.servers
-    # Below one server, a job that gets whole servers does the same work for each part of it.
-    fewest = np.minimum(usable, 1.0 if state.whole else 0.0)
-    held = np.empty(len(order))
+class Resizes(NamedTuple):
+    """What resizes cost: an entry for each job."""
 
-    def demand(price: float) -> FloatArray:
-        expected = price * relative
-        best = np.clip(wanted / expected, fewest, usable)
-        values = (weights + expected * best) / speedups.rate(best)
-        return speedups.demand(price / values, state.servers)
-
-    held[order] = allocate_at_price(demand, state.servers, guess, usable)
-    return held
+    now: FloatArray  # the servers that it holds
+    loss: FloatArray  # the part of its work until the next change that a resize costs
 
 
-def estimate_gains(speedups: SpeedupVector) -> FloatArray:
-    """Return p/(1 − p) of each job: at one price for all, servers are shared in proportion."""
-    p = np.clip(speedups.closest_exponents(), _MIN_P, _MAX_P)
-    gains: FloatArray = p / (1 - p)
-    return gains
-
-
-def allocate_at_price(
-    demand: Callable[[float], FloatArray], servers: float, guess: float, usable: FloatArray
+def share_by_price(
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    focus: float,
+    others: float = 0.0,
+    resizes: Resizes | None = None,
 ) -> FloatArray:
-    """Return the servers of each job at the price at which jobs demand all servers.
+    """Return the servers of jobs, listed from the first to end to the last, by expected prices.
 
-    ``demand`` returns what each job demands at a price; it falls as the price rises. If demand
-    jumps at the right price, jobs at the end of the list are served first. ``usable`` is what each
-    job can use: if there are servers for all that, no price is needed.
+    Jobs of the weight ``others`` end after them.
     """
-    if usable.sum() <= servers:
-        return usable
-    low, below = guess, demand(guess)
-    while below.sum() < servers and low > 1e-280:
-        low /= 4
-        below = demand(low)
-    if below.sum() <= servers * (1 + _EXACT):
-        return below * min(1.0, servers / max(float(below.sum()), servers))
-    high, above = low, below
-    while above.sum() > servers and high < 1e280:
-        low, below = high, above
-        high = 4 * max(high, guess) if high >= guess else guess
-        above = demand(high)
-    for step in range(_MAX_STEPS):
-        if high - low <= _SAME_PRICE * high:
-            break
-        price = _between(low, high, float(below.sum()), float(above.sum()), servers, step)
-        held = demand(price)
-        total = float(held.sum())
-        if abs(total - servers) <= _EXACT * servers:
-            return held * min(1.0, servers / total)
-        if total > servers:
-            low, below = price, held
+    from hesrpt.policies import pricing_kernel
+
+    places, market, search = _open_market(speedups, servers, weights, resizes)
+    pricing_kernel.share_by_price(places, len(places), market, search, focus, others)
+    return market.held
+
+
+def share_by_value(
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    focus: float,
+    batch: FloatArray,
+    whole: bool,
+    resizes: Resizes | None = None,
+) -> FloatArray:
+    """Return the servers of jobs, listed from the first to end to the last, by their values.
+
+    ``batch`` has their values in the batch. If jobs get ``whole`` servers, the speedups are those
+    on whole servers.
+    """
+    if whole and can_be_listed(len(weights), servers) and resizes is None:
+        return _share_few_by_value(speedups, int(servers), weights, focus, batch)
+    from hesrpt.policies import pricing_kernel
+
+    places, market, search = _open_market(speedups, servers, weights, resizes)
+    search.value[:] = batch
+    if not pricing_kernel.share_plenty(places, len(places), market):
+        pricing_kernel.blend_values(places, len(places), market, search, focus)
+        pricing_kernel.share_by_value(places, len(places), market, search)
+    return market.held
+
+
+def _share_few_by_value(
+    speedups: SpeedupVector, servers: int, weights: FloatArray, focus: float, batch: FloatArray
+) -> FloatArray:
+    """Share few whole servers without compiled code, which takes long to load."""
+    rates = np.array([each.rate(np.arange(servers + 1.0)) for each in speedups])
+    numbers = np.arange(1.0, servers + 1)
+
+    def find_costs(price: float) -> FloatArray:
+        costs: FloatArray = (weights[:, np.newaxis] + price * numbers) / rates[:, 1:]
+        return costs
+
+    total = float(weights.sum())
+    low = floor(log(MIN_COMMON_PRICE * total / servers, GRID))
+    high = ceil(log(MAX_COMMON_PRICE * total, GRID))
+    demand_low, demand_high = inf, float(servers)
+    while high - low > 1:
+        middle = (low + high) // 2
+        demand = float(np.sum(1 + np.argmin(find_costs(GRID**middle), axis=1)))
+        if demand > servers:
+            low, demand_low = middle, demand
         else:
-            high, above = price, held
-    return serve_first_to_end(servers, above, below)
+            high, demand_high = middle, demand
+    part = 1.0
+    if demand_high < servers and demand_low < inf:
+        part = log(demand_low / servers) / log(demand_low / demand_high)
+    common = find_costs(GRID ** (low + part)).min(axis=1)
+    values = common * (batch / common) ** focus
+    gains = values[:, np.newaxis] * np.diff(rates)
+    start, allocation = WholeValues(values[::-1], gains[::-1]).allocate(len(weights))
+    return np.concatenate((np.zeros(start), allocation))[::-1]
 
 
-def serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
-    """Give each job its ``sure`` servers, and the rest to tied jobs up to their ``demand``.
+def _open_market(
+    speedups: SpeedupVector, servers: float, weights: FloatArray, resizes: Resizes | None
+) -> tuple[IntArray, Market, PriceSearch]:
+    from hesrpt.policies.pricing_kernel import Market, create_price_search
 
-    Jobs that end first are served first. If the ``sure`` servers add up to more than there are,
-    the jobs that end last get fewer.
-    """
-    is_over = sure.sum() > servers
-    base = np.zeros_like(sure) if is_over else sure
-    room = np.maximum((sure if is_over else demand) - base, 0.0)[::-1]
-    remaining = servers - float(base.sum())
-    return base + np.clip(remaining - (np.cumsum(room) - room), 0.0, room)[::-1]
-
-
-def _between(
-    low: float, high: float, most: float, fewest: float, servers: float, step: int
-) -> float:
-    """Return a price between two: where a straight line of logarithms crosses, or the middle."""
-    middle = sqrt(low / high) * high
-    if step % 3 == 2 or not 0 < fewest < most < inf:
-        return middle
-    part = log(most / servers) / log(most / fewest)
-    price = exp(log(low) + min(max(part, 0.01), 0.99) * log(high / low))
-    return price if low < price < high else middle
-
-
-def interpolate_values(values: FloatArray, ranks: FloatArray) -> FloatArray:
-    """Return the values at ranks between whole ones; ``values`` are those at 1, 2 and so on.
-
-    >>> interpolate_values(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 6**0.5]))
-    array([1.        , 2.        , 2.82842712])
-    """
-    whole = np.log(np.arange(1, len(values) + 1))
-    interpolated: FloatArray = np.exp(np.interp(np.log(ranks), whole, np.log(values)))
-    return interpolated
+    jobs = len(weights)
+    places = np.arange(jobs)
+    shapes = speedups.shapes(servers, tabulated=True)
+    usable = usable_servers(speedups, servers, jobs)
+    now, loss = resizes or np.zeros((2, jobs))
+    weights, held = np.ascontiguousarray(weights), np.zeros(jobs)
+    market = Market(shapes, weights, usable, held, now, loss, servers, resizes is not None)
+    return places, market, create_price_search(jobs)

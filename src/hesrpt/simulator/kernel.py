@@ -162,7 +162,10 @@ def run(
             level = 0
             if calibration is not None:
                 if state.stage == CHANGED:
-                    _choose_level(jobs, state, calibration)
+                    differ = False
+                    if rule is not None:
+                        differ = not rule.settings[0].shares_speedup
+                    _choose_level(jobs, state, calibration, differ)
                 level = calibration.sums[0].level
             if state.stage == CHANGED:
                 if rule is not None:
@@ -179,6 +182,8 @@ def run(
                     for place in range(state.present):
                         job = jobs.present[place]
                         rule.facts.seen[job] = jobs.remaining[job] * jobs.estimate[job]
+                    if rule.settings[0].has_losses:
+                        _find_losses(jobs, rule.facts, state, settings)
                     decide(jobs.present, state.present, rule, focus)
                 _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
@@ -339,26 +344,41 @@ def _add_to_lists(jobs: Jobs, facts: JobFacts, state: LoopState) -> None:
     """Add the jobs that have arrived to the ends of the rule's lists."""
     place = state.present
     for number in range(state.admitted, state.arrived):
-        facts.order[place] = facts.planned[place] = jobs.by_arrival[number]
+        facts.order[place] = facts.by_knee[place] = jobs.by_arrival[number]
         place += 1
 
 
 @inlined
 def _remove_from_lists(jobs: Jobs, facts: JobFacts, present: int, due: float) -> None:
     """Remove the jobs that end now from the rule's lists."""
-    ordered = planned = 0
+    ordered = by_knee = 0
     for place in range(present):
         job = facts.order[place]
         if jobs.target[job] > due:
             facts.order[ordered] = job
             ordered += 1
-        job = facts.planned[place]
+        job = facts.by_knee[place]
         if jobs.target[job] > due:
-            facts.planned[planned] = job
-            planned += 1
+            facts.by_knee[by_knee] = job
+            by_knee += 1
 
 
 # --- decisions ------------------------------------------------------------------------------------
+
+
+@inlined
+def _find_losses(jobs: Jobs, facts: JobFacts, state: LoopState, settings: Settings) -> None:
+    """Find which part of the time until the next change a resize would stop each job for.
+
+    That time is the mean between two departures so far.
+    """
+    ended = state.admitted - state.present
+    between = (state.now - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1.0)
+    loss = min(settings.resize_cost / between, 1.0) if between > 0.0 else 1.0
+    for place in range(state.present):
+        job = jobs.present[place]
+        facts.now[job] = jobs.held[job]
+        facts.loss[job] = loss if jobs.resizes[job] >= 0 else 0.0
 
 
 @compiled
@@ -434,7 +454,7 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, settings
 
 
 @compiled
-def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
+def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData, differ: bool) -> None:
     """Choose the level after an event, and weigh the jobs that have arrived."""
     sums, first, end = calibration.sums[0], state.admitted, state.arrived
     if end == first:
@@ -457,7 +477,7 @@ def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
         job = jobs.by_arrival[number]
         log_size = log(jobs.remaining[job] * jobs.estimate[job])
         calibration.samples[job, 3] = weigh_size(log_size, usual) / jobs.remaining[job]
-    update_focus(sums, state.present, end - first, log(total))
+    update_focus(sums, state.present, end - first, log(total), differ)
 
 
 @compiled

@@ -9,6 +9,7 @@ the same loop again, up to the times that it is asked about.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import get_args
@@ -33,7 +34,8 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.policies.optimal import MAX_VALUED
-from hesrpt.policies.pricing import estimate_gains
+from hesrpt.policies.pricing import Resizes
+from hesrpt.policies.pricing_kernel import create_price_search
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
 from hesrpt.simulator import kernel, rules_kernel
@@ -53,7 +55,6 @@ from hesrpt.simulator.ranked_loop import (
 from hesrpt.simulator.rules_kernel import (
     Decisions,
     JobFacts,
-    PriceSearch,
     RuleSettings,
     Values,
     Workspace,
@@ -69,7 +70,6 @@ _ROUNDING = 1e-9
 _MAX_ENTRIES = 1 << 24
 # Rules of these kinds round shares of servers that could be divided.
 _ROUNDED = RuleKind.EQUAL, RuleKind.CLOSED_FORM, RuleKind.KNEE
-_PLANNED = RuleKind.PRICE, RuleKind.VALUE
 
 
 def create_loop(run: Run) -> GeneralLoop | RankedLoop:
@@ -84,10 +84,14 @@ class GeneralLoop:
         self.config = run
         workload, policy, jobs = run.workload, run.policy, len(run.workload)
         # Rows and rules are for a number of servers that stays the same.
-        self.ranked = as_ranked(policy, workload.speedups) if run.capacity is None else None
-        rule = None
+        counts_resizes = run.resize_cost > 0 and policy.counts_resizes
+        rule = self.ranked = None
+        if run.capacity is None and not counts_resizes:
+            self.ranked = as_ranked(policy, workload.speedups)
         if self.ranked is None and run.capacity is None:
             rule = find_rule(policy, workload.speedups, run.whole)
+        if rule is not None and rule.kind == RuleKind.CLOSED_FORM and counts_resizes:
+            rule = replace(rule, kind=RuleKind.VALUE)
         by_size = self.ranked is not None and self.ranked.ranks_by_size(run.whole)
         self.is_exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
@@ -251,6 +255,8 @@ class GeneralLoop:
             self.weights[listed],
             speedups,
         )
+        if run.resize_cost > 0:
+            state.resizes = self._find_losses(listed)
         try:
             state.calibration = run.policy.calibrate(self.before, state)
             if state.calibration is not None:
@@ -279,6 +285,13 @@ class GeneralLoop:
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
         jobs.decided_rates[:present] = rate(jobs.decided_servers[:present])
         self._stage[0] = kernel.DECIDED
+
+    def _find_losses(self, listed: IntArray) -> Resizes:
+        """Return what resizes would cost these jobs, as the compiled loop does."""
+        jobs, ended = self.jobs, int(self.state["admitted"][0]) - len(listed)
+        between = float(self._now[0] - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1)
+        loss = min(self.config.resize_cost / between, 1.0) if between > 0 else 1.0
+        return Resizes(jobs.held[listed], np.where(jobs.resizes[listed] >= 0, loss, 0.0))
 
     def _follow_capacity(self, capacity: Capacity) -> float:
         """Return the servers that are left now, and let the loop decide again when they change."""
@@ -346,7 +359,7 @@ def _prepare_rule(
     deciding = speedups.on_whole_servers() if whole and rule.kind not in _ROUNDED else speedups
     usable = usable_servers(deciding, servers, jobs)
     # Arrays that this rule does not use take no space.
-    planned = jobs if rule.kind in _PLANNED else 0
+    planned = jobs if rule.kind == RuleKind.VALUE else 0
     shapes = speedups.shapes(servers)
     shared = deciding.shared
 
@@ -360,21 +373,20 @@ def _prepare_rule(
         facts=JobFacts(
             usable=usable,
             weight=np.array(weight_of_each_job(rule.objective, sizes, run.workload.weights)),
-            gain=estimate_gains(speedups) if planned else numbers(),
             fastest=deciding.rate(usable) if planned else numbers(),
             arrival_rank=_invert(by_arrival),
             seen=numbers(jobs),
+            now=np.zeros(jobs),
+            loss=np.zeros(jobs),
             key=numbers(jobs),
             held=numbers(jobs),
             order=places(),
-            planned=places(),
+            by_knee=places(),
         ),
         shapes=shapes,
         deciding=deciding.shapes(servers, tabulated=True) if planned else shapes,
         work=Workspace(numbers(jobs), numbers(jobs), places(), places()),
-        search=PriceSearch(
-            np.zeros(2), numbers(), numbers(), numbers(), numbers(), places(planned)
-        ),
+        search=create_price_search(planned),
         values=Values(
             line=np.empty((planned, COLUMNS)),
             listed=places(planned),
@@ -395,6 +407,7 @@ def _prepare_rule(
             alpha=rule.alpha,
             leftover=get_args(Leftover).index(rule.leftover),
             servers=servers,
+            has_losses=run.resize_cost > 0,
             max_slope=np.inf if shared is None else shared.max_slope(),
         ),
     )

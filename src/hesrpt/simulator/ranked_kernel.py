@@ -212,7 +212,8 @@ def run_ranked(
                 while end < total and arrivals[end] == now:
                     end += 1
                 sums.jobs_seen = end
-                update_focus(sums, present, end - arrived, log_rank[present + end - arrived])
+                log_jobs = log_rank[present + end - arrived]
+                update_focus(sums, present, end - arrived, log_jobs, False)
                 new_level = sums.level
             while arrives == now:
                 size = sizes[arrived] + virtual_time

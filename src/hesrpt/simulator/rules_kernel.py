@@ -5,7 +5,7 @@ Each function decides as the policy of its rule does (:mod:`hesrpt.policies`), u
 
 from __future__ import annotations
 
-from math import exp, expm1, floor, inf, log, log1p, sqrt
+from math import exp, expm1, floor, inf, log, log1p
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,21 +21,25 @@ from hesrpt.optimal.response_kernel import (
     ResponseSums,
 )
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
-from hesrpt.speedups.shape_kernel import Shapes, find_demand, find_knee, find_rate
+from hesrpt.optimal.response_kernel import VALUE as VALUE_COLUMN
+from hesrpt.policies.pricing_kernel import (
+    Market,
+    PriceSearch,
+    blend_values,
+    share_by_price,
+    share_by_value,
+    share_plenty,
+)
+from hesrpt.speedups.shape_kernel import Shapes, find_knee
 
 #: Kinds of rules, as in :class:`hesrpt.policies.RuleKind`.
-EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, PRICE, VALUE, KNEE = range(7)
+EQUAL, FIRST_COME, SMALLEST_FIRST, CLOSED_FORM, VALUE, KNEE = range(6)
 #: What happens to servers beyond all knees, as in :data:`hesrpt.policies.sharing.Leftover`.
 IDLE, TO_SMALLEST, TO_ALL = range(3)
 # Servers up to this fraction are rounding error, as in :mod:`hesrpt.policies.sharing`.
 _ROUNDING = 1e-12
 # A list with more displaced entries than this, on average, is sorted by merging.
 _MAX_MOVES = 8
-# The search for a price ends when its bounds are this close, or the demand is this exact.
-_SAME_PRICE = 1e-14
-_EXACT = 1e-12
-_MAX_STEPS, _SECANT_STEPS = 200, 12
-_MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
 
 
 class RuleSettings(Protocol):
@@ -46,10 +50,11 @@ class RuleSettings(Protocol):
     shares_speedup: bool  # whether all jobs have the same speedup
     max_valued: int  # with more jobs than this, values take too long
     exponent: float  # of the closed form
-    focus: float  # of the closed form or the price, if it is not calibrated
+    focus: float  # of the closed form or the values, if it is not calibrated
     alpha: float  # of KNEE …
     leftover: int  # … and what it does with servers beyond all knees
     servers: float
+    has_losses: bool  # whether resizes cost anything
     max_slope: float  # of the speedup that all jobs share
 
 
@@ -58,14 +63,15 @@ class JobFacts(NamedTuple):
 
     usable: FloatArray  # servers that speed it up
     weight: FloatArray
-    gain: FloatArray  # p/(1 − p) of the power law closest to its speedup
     fastest: FloatArray  # its rate on all servers
     arrival_rank: IntArray  # its place in the order of arrivals
     seen: FloatArray  # what remains of it, as the policy sees it
+    now: FloatArray  # the servers that it holds, and which part of the time until the next …
+    loss: FloatArray  # … change a resize stops it for; both 0 if resizes cost nothing
     key: FloatArray  # by which jobs are ordered
     held: FloatArray  # the servers that the rule decides on
     order: IntArray  # the jobs in the system, from the first expected to end to the last
-    planned: IntArray  # the same in another order: as the planner expects it, or by knee
+    by_knee: IntArray  # the same by knee
 
 
 class Workspace(NamedTuple):
@@ -75,17 +81,6 @@ class Workspace(NamedTuple):
     sums: FloatArray
     entries: IntArray
     scratch: IntArray
-
-
-class PriceSearch(NamedTuple):
-    """The search for the price of a server, with an entry for each place of a list of jobs."""
-
-    last: FloatArray  # the price that was found last, and Σ w p/(1 − p) of the jobs at that time
-    relative: FloatArray  # the price when the job is expected to end, relative to the price now
-    below: FloatArray  # demand at a price that is too low …
-    above: FloatArray  # … at one that is too high …
-    tried: FloatArray  # … and at the one that is tried
-    undecided: IntArray  # the places where the first two differ
 
 
 class Values(NamedTuple):
@@ -121,22 +116,8 @@ def decide(present: IntArray, count: int, rule: Decisions, focus: float) -> None
         share_equally(present, count, facts, servers)
     elif kind == FIRST_COME:
         serve_in_order(present, count, facts, servers)
-    elif kind in (PRICE, VALUE):
-        listed = facts.order
-        if kind == PRICE:
-            _list_by_time(present, count, rule)
-        is_priced = kind == PRICE and focus < 1.0
-        if not is_priced:
-            # As if no more jobs arrived: see hesrpt.policies.Optimal.
-            listed = facts.planned
-            _list_by_time_alone(present, count, rule)
-            is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
-            if count <= settings.max_valued or is_rising:
-                share_by_value(listed, count, rule, is_rising)
-            else:
-                is_priced, focus = True, 1.0
-        if is_priced:
-            share_by_price(listed, count, rule, focus)
+    elif kind == VALUE:
+        share_between_ends(present, count, rule, focus)
     else:
         for place in range(count):
             job = present[place]
@@ -153,33 +134,6 @@ def decide(present: IntArray, count: int, rule: Decisions, focus: float) -> None
             share_up_to_knees(facts.order, count, rule)
     if settings.is_whole:
         round_fairly(present, count, facts, servers, work)
-
-
-@compiled
-def _list_by_time(present: IntArray, count: int, rule: Decisions) -> None:
-    """List jobs by the time that they take on a share that suits them, over their weight."""
-    facts, shapes, settings = rule.facts, rule.shapes, rule.settings[0]
-    total_gain = 0.0
-    for place in range(count):
-        total_gain += facts.gain[present[place]]
-    for place in range(count):
-        job = present[place]
-        time = facts.seen[job]
-        if not settings.shares_speedup:
-            share = settings.servers * facts.gain[job] / total_gain
-            time /= find_rate(shapes.records[shapes.of_job[job]], shapes.corners, share)
-        facts.key[job] = time / facts.weight[job]
-    sort_by_key(facts.order, count, facts.key, facts.arrival_rank, rule.work.scratch)
-
-
-@compiled
-def _list_by_time_alone(present: IntArray, count: int, rule: Decisions) -> None:
-    """List jobs by the time that they take alone on all servers, over their weight."""
-    facts = rule.facts
-    for place in range(count):
-        job = present[place]
-        facts.key[job] = facts.seen[job] / facts.fastest[job] / facts.weight[job]
-    sort_by_key(facts.planned, count, facts.key, facts.arrival_rank, rule.work.scratch)
 
 
 # --- simple rules ---------------------------------------------------------------------------------
@@ -305,22 +259,22 @@ def share_up_to_knees(listed: IntArray, count: int, rule: Decisions) -> None:
         shape = shapes.records[shapes.of_job[job]]
         knee = find_knee(shape, shapes.corners, facts.key[job] / settings.alpha, servers)
         work.keys[job] = max(np.ceil(knee), 1.0) if settings.is_whole else knee
-    sort_by_key(facts.planned, count, work.keys, work.entries, work.scratch)
+    sort_by_key(facts.by_knee, count, work.keys, work.entries, work.scratch)
     free = servers
     for place in range(count):
-        job = facts.planned[place]
+        job = facts.by_knee[place]
         facts.held[job] = min(work.keys[job], max(free, 0.0))
         free -= work.keys[job]
     unassigned = servers
     for place in range(count):
-        unassigned -= facts.held[facts.planned[place]]
+        unassigned -= facts.held[facts.by_knee[place]]
     if unassigned <= _ROUNDING * servers:
         return
     if settings.leftover == TO_SMALLEST:
-        facts.held[facts.planned[0]] += unassigned
+        facts.held[facts.by_knee[0]] += unassigned
     elif settings.leftover == TO_ALL:
         for place in range(count):
-            facts.held[facts.planned[place]] += unassigned / count
+            facts.held[facts.by_knee[place]] += unassigned / count
 
 
 @compiled
@@ -382,164 +336,43 @@ def round_fairly(
             facts.held[work.entries[place]] += 1.0
 
 
-# --- one price for all: see :mod:`hesrpt.policies.pricing` ----------------------------------------
-#
-# The demand of a job falls as the price rises. So between a price that is too low and one that is
-# too high, only the jobs whose demands at these two differ are looked at. On whole servers, and
-# with many jobs that wait, those are soon very few.
-
-
-@compiled
-def share_by_price(listed: IntArray, count: int, rule: Decisions, focus: float) -> None:
-    """Share servers among jobs listed from the first to end to the last."""
-    facts, search, servers = rule.facts, rule.search, rule.settings[0].servers
-    usable, held = facts.usable, facts.held
-    total_usable = wanted = 0.0
-    for place in range(count):
-        job = listed[place]
-        total_usable += usable[job]
-        wanted += facts.weight[job] * facts.gain[job]
-    if total_usable <= servers:
-        for place in range(count):
-            held[listed[place]] = usable[listed[place]]
-        return
-    _expect_prices(listed, count, facts, search, focus)
-    guess = wanted / servers
-    if search.last[0] > 0.0:
-        guess = search.last[0] * wanted / search.last[1]
-    price = _find_price(listed, count, rule, guess)
-    search.last[0], search.last[1] = price, wanted
-
-
-@inlined
-def _expect_prices(
-    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, focus: float
-) -> None:
-    """Find the price when each job ends, relative to the price now."""
-    before = 0.0
-    for place in range(count - 1, -1, -1):
-        weight = facts.weight[listed[place]]
-        search.relative[place] = before + weight / 2.0
-        before += weight
-    for place in range(count):
-        part = search.relative[place] / before
-        search.relative[place] = part if focus == 1.0 else part**focus
-
-
-@inlined
-def _find_price(listed: IntArray, count: int, rule: Decisions, price: float) -> float:
-    """Find the price at which jobs demand all servers, and share at that price.
-
-    Return the price, or 0 if jobs demand too much at any price, or too little.
-    """
-    facts, search, servers = rule.facts, rule.search, rule.settings[0].servers
-    records, of_job = rule.deciding.records, rule.deciding.of_job
-    corners, is_whole = rule.deciding.corners, rule.settings[0].is_whole
-    below, above, tried, undecided = search.below, search.above, search.tried, search.undecided
-    for place in range(count):
-        undecided[place] = place
-        below[place], above[place] = facts.usable[listed[place]], 0.0
-    left, fixed = count, 0.0
-    low, high, most, fewest_total = 0.0, inf, inf, 0.0
-    last_price = last_total = 0.0
-    # While all prices were too low, or too high, the next one differs by at least and at most this.
-    least, reach = 1.0 + 1e-12, 4.0
-    for step in range(_MAX_STEPS):
-        total = fixed
-        for at in range(left):
-            place = undecided[at]
-            job = listed[place]
-            shape, weight, usable = records[of_job[job]], facts.weight[job], facts.usable[job]
-            expected = price * search.relative[place]  # when the job ends
-            best = min(weight * facts.gain[job] / expected, usable)
-            if is_whole:
-                best = max(best, min(usable, 1.0))
-            value = (weight + expected * best) / find_rate(shape, corners, best)
-            tried[place] = find_demand(shape, corners, price / value)
-            total += tried[place]
-        is_over = total > servers
-        if abs(total - servers) <= _EXACT * servers or (not is_over and price <= _MIN_PRICE):
-            for at in range(left):
-                below[undecided[at]] = above[undecided[at]] = tried[undecided[at]]
-            scale = min(1.0, servers / total) if total > 0.0 else 1.0
-            for place in range(count):
-                facts.held[listed[place]] = above[place] * scale
-            return price if low > 0.0 or price > _MIN_PRICE else 0.0
-        if is_over and price >= _MAX_PRICE:
-            for at in range(left):
-                above[undecided[at]] = tried[undecided[at]]
-            break
-        if is_over:
-            low, most = price, total
-        else:
-            high, fewest_total = price, total
-        staying = 0
-        for at in range(left):
-            place = undecided[at]
-            if is_over:
-                below[place] = tried[place]
-            else:
-                above[place] = tried[place]
-            # Before there is a price on the other side, the demand there is 0 or all that helps.
-            if below[place] == above[place]:
-                fixed += below[place]
-            else:
-                undecided[staying] = place
-                staying += 1
-        left = staying
-        if high < inf and high - low <= _SAME_PRICE * high:
-            break
-        # --- the next price ---------------------------------------------------------------------
-        step_price = price * min(max(total / servers, 0.25), 4.0)  # demand is nearly 1/λ
-        if step < _SECANT_STEPS and 0.0 < total != last_total > 0.0:
-            slope = log(last_price / price) / log(last_total / total)
-            step_price = price * exp(min(max(slope * log(servers / total), -50.0), 50.0))
-        last_price, last_total = price, total
-        if low == 0.0:
-            price = max(min(max(step_price, price / reach), price / least), _MIN_PRICE)
-        elif high == inf:
-            price = min(max(min(step_price, price * reach), price * least), _MAX_PRICE)
-        elif low < step_price < high and step < _SECANT_STEPS:
-            price = step_price
-        else:
-            price = sqrt(low / high) * high
-            if step % 3 != 2 and 0.0 < fewest_total < most:
-                part = log(most / servers) / log(most / fewest_total)
-                price = exp(log(low) + min(max(part, 0.01), 0.99) * log(high / low))
-            if not low < price < high:
-                price = 0.5 * (low + high)
-        least = 1.0 + 2.0 * (least - 1.0)
-        if step > 8:
-            reach = least = min(reach * reach, 1e40)
-    _serve_first_to_end(listed, count, facts, search, servers)
-    return price if high < inf else 0.0
-
-
-@inlined
-def _serve_first_to_end(
-    listed: IntArray, count: int, facts: JobFacts, search: PriceSearch, servers: float
-) -> None:
-    """Give jobs what they demand at the higher price, and the rest to those that end first.
-
-    If they demand more than there is even at the higher price, those that end last get fewer.
-    """
-    sure = 0.0
-    for place in range(count):
-        sure += search.above[place]
-    is_over = sure > servers
-    rest = servers if is_over else servers - sure
-    for place in range(count):
-        base = 0.0 if is_over else search.above[place]
-        room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
-        extra = min(max(rest, 0.0), room)
-        facts.held[listed[place]] = base + extra
-        rest -= room
-
-
-# --- the planner's values: see :mod:`hesrpt.policies.optimal` -------------------------------------
+# --- values, from equal ones to those of the batch: see :mod:`hesrpt.policies.optimal` -----------
 #
 # The value of a job depends only on jobs that end later, so the values of jobs before the first
 # change in the list are kept from event to event.
+
+
+@inlined
+def share_between_ends(present: IntArray, count: int, rule: Decisions, focus: float) -> None:
+    """Share servers as the planner does, if jobs meet the prices that go with the focus."""
+    facts, settings, search, listed = rule.facts, rule.settings[0], rule.search, rule.facts.order
+    for place in range(count):
+        job = present[place]
+        facts.key[job] = facts.seen[job] / facts.fastest[job] / facts.weight[job]
+    sort_by_key(listed, count, facts.key, facts.arrival_rank, rule.work.scratch)
+    market = Market(
+        rule.deciding,
+        facts.weight,
+        facts.usable,
+        facts.held,
+        facts.now,
+        facts.loss,
+        settings.servers,
+        settings.has_losses,
+    )
+    is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
+    if count > settings.max_valued and not is_rising:
+        share_by_price(listed, count, market, search, focus, 0.0)
+    elif focus == 1.0 and not settings.has_losses:
+        share_by_batch_value(listed, count, rule, is_rising)
+    elif not share_plenty(listed, count, market):
+        search.value[:count] = 1.0
+        if focus > 0.0:
+            find_batch_values(listed, count, rule, is_rising)
+            for place in range(count):
+                search.value[place] = rule.values.line[count - 1 - place, VALUE_COLUMN]
+        blend_values(listed, count, market, search, focus)
+        share_by_value(listed, count, market, search)
 
 
 @compiled
@@ -552,13 +385,18 @@ def has_rising_weights(listed: IntArray, count: int, facts: JobFacts) -> bool:
 
 
 @inlined
-def share_by_value(listed: IntArray, count: int, rule: Decisions, is_rising: bool) -> None:
-    """Share servers among jobs listed from the first to end to the last."""
-    facts, values, settings = rule.facts, rule.values, rule.settings[0]
+def create_batch(rule: Decisions, is_rising: bool) -> Batch:
+    """Return the jobs as the planner sees them."""
+    weight, settings = rule.facts.weight, rule.settings[0]
     max_slope = settings.max_slope if is_rising else inf
-    batch = Batch(
-        rule.deciding, facts.weight[:0], facts.weight, settings.servers, is_rising, max_slope
-    )
+    return Batch(rule.deciding, weight[:0], weight, settings.servers, is_rising, max_slope)
+
+
+@inlined
+def find_batch_values(listed: IntArray, count: int, rule: Decisions, is_rising: bool) -> None:
+    """Find the values in a batch of jobs listed from the first to end to the last."""
+    weight, values = rule.facts.weight, rule.values
+    batch = create_batch(rule, is_rising)
     known = 0
     while known < min(count, values.known[0]):
         if values.listed[known] != listed[count - 1 - known]:
@@ -571,11 +409,18 @@ def share_by_value(listed: IntArray, count: int, rule: Decisions, is_rising: boo
         values.listed[place] = job
         # Prices are nearly in proportion to the weight of the jobs present.
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
-        guess = values.price_by_weight[job] * (before + facts.weight[job])
+        guess = values.price_by_weight[job] * (before + weight[job])
         value_place(batch, values.line, values.listed, place, guess, rule.precision, no_sums)
         found = values.line[place]
         values.price_by_weight[job] = found[PRICE_COLUMN] / found[WEIGHT]
     values.known[0] = count
+
+
+@inlined
+def share_by_batch_value(listed: IntArray, count: int, rule: Decisions, is_rising: bool) -> None:
+    """Share servers as in a batch among jobs listed from the first to end to the last."""
+    find_batch_values(listed, count, rule, is_rising)
+    batch, values = create_batch(rule, is_rising), rule.values
     start = allocate(batch, values.line, values.listed, count, values.held, values.rates)
     for place in range(count):
-        facts.held[values.listed[place]] = values.held[place] if place >= start else 0.0
+        rule.facts.held[values.listed[place]] = values.held[place] if place >= start else 0.0

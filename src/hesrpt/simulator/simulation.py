@@ -91,6 +91,7 @@ def simulate(
         Whether jobs get only whole servers.
     resize_cost
         The time for which a job pauses when its number of servers changes, except at its start.
+        Policies ``adaptive`` and ``optimal`` resize a job only where that pays.
     size_error
         The policy sees each size times exp(``size_error`` · Z), with Z standard normal.
     seed
