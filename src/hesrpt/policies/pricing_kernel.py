@@ -22,6 +22,8 @@ _SAME_PRICE = 1e-14
 _EXACT = 1e-12
 _MAX_STEPS, _SECANT_STEPS = 200, 12
 _MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
+# How far from the last common price the next one is looked for first, in powers of the grid.
+_NEAR = 4
 
 
 class Market(NamedTuple):
@@ -129,6 +131,16 @@ def blend_values(
     low = floor(log(MIN_COMMON_PRICE * total / market.servers) / log(GRID))
     high = ceil(log(MAX_COMMON_PRICE * total) / log(GRID))
     demand_low, demand_high = inf, market.servers
+    if search.last[0] > 0.0:
+        # The price is nearly in proportion to the weight of the jobs. A guess saves steps only.
+        near = int(log(search.last[0] * total / search.last[1]) / log(GRID))
+        for edge in (near - _NEAR, near + _NEAR):
+            if low < edge < high:
+                demand = _demand_at(listed, count, market, GRID**edge)
+                if demand > market.servers:
+                    low, demand_low = edge, demand
+                else:
+                    high, demand_high = edge, demand
     while high - low > 1:
         middle = (low + high) // 2
         demand = _demand_at(listed, count, market, GRID**middle)
