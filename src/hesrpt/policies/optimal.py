@@ -183,6 +183,7 @@ class Optimal(RankedPolicy):
     def order(self, state: State) -> IntArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
-        rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
+        servers = state.servers or 1.0  # rigid jobs may have left none for now
+        rates = speedups.rate(usable_servers(speedups, servers, len(state)))
         # Ties: the job that arrived first ends first.
         return np.argsort(state.remaining / rates / weights, kind="stable")

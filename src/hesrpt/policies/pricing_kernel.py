@@ -19,6 +19,8 @@ from hesrpt.speedups.shape_kernel import Shapes, find_cheapest, find_demand, fin
 
 # The search for a price ends when its bounds are this close, or the demand is this exact.
 _SAME_PRICE = 1e-14
+# If resizes cost time, equal jobs want to be resized at the same price, but for rounding errors.
+_SAME_RESIZE_PRICE = 1e-9
 _EXACT = 1e-12
 _MAX_STEPS, _SECANT_STEPS = 200, 12
 _MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
@@ -185,6 +187,7 @@ def _find_price(
     for place in range(count):
         undecided[place] = place
         below[place], above[place] = market.usable[listed[place]], 0.0
+    same_price = _SAME_RESIZE_PRICE if market.has_losses else _SAME_PRICE
     left, fixed = count, 0.0
     low, high, most, fewest_total = 0.0, inf, inf, 0.0
     last_price = last_total = 0.0
@@ -236,7 +239,7 @@ def _find_price(
                 undecided[staying] = place
                 staying += 1
         left = staying
-        if high < inf and high - low <= _SAME_PRICE * high:
+        if high < inf and high - low <= same_price * high:
             break
         # --- the next price ---------------------------------------------------------------------
         step_price = price * min(max(total / servers, 0.25), 4.0)  # demand is nearly 1/λ
