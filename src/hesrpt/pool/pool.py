@@ -630,7 +630,7 @@ def _list_names(after: object) -> object:
     if isinstance(after, Job):
         return after.name
     if isinstance(after, Iterable) and not isinstance(after, str):
-        return tuple(map(_list_names, after))
+        return list(map(_list_names, after)) or ()
     return after
 
 
