@@ -20,7 +20,7 @@ from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_f
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.equi import Equi
-from hesrpt.policies.optimal import Optimal
+from hesrpt.policies.optimal import Optimal, order_by_time_alone
 from hesrpt.policies.policy import (
     RankedPolicy,
     RankRates,
@@ -229,7 +229,7 @@ class Adaptive(RankedPolicy):
     def order(self, state: State) -> IntArray:
         if self.sizes == "unknown":
             return np.argsort(-self._weigh(state), kind="stable")
-        return self._batch.order(state)
+        return order_by_time_alone(state, self._weigh(state))
 
 
 def effective_exponent(p: float, focus: float) -> float:

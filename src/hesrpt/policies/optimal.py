@@ -181,9 +181,18 @@ class Optimal(RankedPolicy):
         return shared is None or bool(np.any(weights[1:] > weights[:-1]))
 
     def order(self, state: State) -> IntArray:
-        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
+        return order_by_time_alone(state, weights)
+
+
+def order_by_time_alone(state: State, weights: FloatArray) -> IntArray:
+    """Return jobs from the first expected to end to the last: by weight and time on all servers.
+
+    Of equal jobs, the one that arrived first comes first.
+    """
+    times = state.remaining
+    if state.speedups.shared is None:
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         servers = state.servers or 1.0  # rigid jobs may have left none for now
-        rates = speedups.rate(usable_servers(speedups, servers, len(state)))
-        # Ties: the job that arrived first ends first.
-        return np.argsort(state.remaining / rates / weights, kind="stable")
+        times = times / speedups.rate(usable_servers(speedups, servers, len(state)))
+    return np.argsort(times / weights, kind="stable")
