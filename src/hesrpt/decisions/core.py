@@ -65,6 +65,7 @@ from hesrpt.jobs.failures import describe_losses
 from hesrpt.jobs.job_end import DONE, JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.policies import PolicyLike
+from hesrpt.speedups import PowerLaw
 from hesrpt.units import format_count
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
@@ -570,25 +571,32 @@ def _describe_failed_items(job: ActiveJob) -> str:
 # With many jobs, policies import and run compiled code. The first time, that takes a second, or
 # many if the code must be compiled. No job should wait for that.
 
-# How many jobs arrive. Policies compute shares of few jobs in other ways than those of many.
-_WARM_UP_JOBS = 100
+# How many jobs arrive. Policies compute shares of few jobs in other ways than those of many, and of
+# very many that differ in yet another one.
+_MANY, _VERY_MANY = 100, 300
 
 
 def warm_up(policy: PolicyLike, servers: int) -> None:
     """Let a policy decide about few and about many jobs, so that all it needs is loaded."""
-    for together in (_WARM_UP_JOBS, 1):  # policies learn when jobs keep arriving
-        _run_jobs(Core(max(servers, 2), policy), together)
+    servers, equal = max(servers, 2), JobSpec(name="", items=_MANY)
+    _run_jobs(Core(servers, policy), [equal] * _MANY, together=_MANY)
+    _run_jobs(Core(servers, policy), [equal] * _MANY, together=1)  # policies learn if jobs arrive
+    other = JobSpec(name="", items=5, speedup=PowerLaw(0.5), weight=2.0)
+    _run_jobs(Core(servers, policy), [equal, other] * (_VERY_MANY // 2), together=_VERY_MANY)
 
 
-def _run_jobs(core: Core, together: int) -> None:
+def _run_jobs(core: Core, specs: list[JobSpec], together: int) -> None:
     """Let jobs arrive, ``together`` at a time; each item ends before the next ones arrive."""
     commands: list[Command] = []
-    for first in range(0, _WARM_UP_JOBS, together):
+    for first in range(0, len(specs), together):
         time = float(first)
         ended = [
             ItemsFinished(time, start.job, (start.item,), (0.5,))
             for start in commands
             if isinstance(start, Start)
         ]
-        specs = [JobSpec(name=str(first + n), items=100 + first + n) for n in range(together)]
-        commands = core.handle(*ended, *(JobArrived(time, spec) for spec in specs))
+        arriving = [
+            JobArrived(time, replace(spec, name=str(first + number)))
+            for number, spec in enumerate(specs[first : first + together])
+        ]
+        commands = core.handle(*ended, *arriving)
