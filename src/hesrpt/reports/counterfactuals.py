@@ -297,6 +297,8 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
         if name != own and work.has_learned_p:
             others = [float(np.mean(work.replay(policy, shift))) for shift in (-_ERRORS, _ERRORS)]
             margin += max(abs(other - simulated_mean) for other in others)
+        if not math.isfinite(simulated_mean + margin):
+            continue  # a job would not have ended before the servers were gone
         by_job = zip((record.name for record in records), flow_times[name], strict=True)
         simulated.append(
             SimulatedPolicy(
