@@ -17,7 +17,7 @@ from support.service_process import list_processes_in
 from support.waiting import wait_until
 
 from hesrpt.engines.local.processes import list_children
-from hesrpt.engines.local.supervision import KeptProcess
+from hesrpt.engines.local.supervisor_client import KeptProcess
 
 # Starts three processes that sleep: itself, one with a session of its own, and a daemon.
 _DETACHED = """
@@ -27,7 +27,7 @@ sleep 600; : {place}
 """
 _OWNER = """
 import sys
-from hesrpt.engines.local.supervision import KeptProcess
+from hesrpt.engines.local.supervisor_client import KeptProcess
 KeptProcess(["sh", "-c", sys.stdin.read()], output=1, errors=2).wait(600)
 """
 

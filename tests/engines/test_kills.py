@@ -23,7 +23,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.engines.engine import CommandTask
-from hesrpt.engines.local import item_processes
+from hesrpt.engines.local import workers_and_commands
 from hesrpt.engines.local.local_engine import LocalEngine
 
 # --- workers ----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_worker_killed_before_it_starts_an_item_costs_the_item_nothing() -> None
 
 def test_part_of_a_result_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine, the second item must not be withdrawn before the first one is done.
-    monkeypatch.setattr(item_processes, "_PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(workers_and_commands, "_PATIENCE_SECONDS", 600.0)
     with open_engine(1) as engine:
         engine.start("a", {0: python_task(engine, lambda _: b"x" * 10**6)}, 1)
         engine.start("a", {1: python_task(engine, lambda x: x, "next")}, 1)
@@ -184,7 +184,7 @@ import sys, time
 from pathlib import Path
 from hesrpt import Pool
 from hesrpt.jobs.jobs_file import read_jobs_file
-from hesrpt.engines.local import item_processes
+from hesrpt.engines.local import workers_and_commands
 from hesrpt.engines.local.local_engine import LocalEngine
 
 engine = LocalEngine(2)
@@ -286,7 +286,7 @@ AS_PROCESS_1 = """
 import os, signal, time
 import psutil
 from hesrpt import Pool
-from hesrpt.engines.local import item_processes
+from hesrpt.engines.local import workers_and_commands
 from hesrpt.engines.local.local_engine import LocalEngine
 
 assert os.getpid() == 1

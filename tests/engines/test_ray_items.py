@@ -22,7 +22,7 @@ from support.paths import ROOT
 from support.waiting import wait_until
 
 from hesrpt import InputError, Job, Pool
-from hesrpt.engines.local.supervision import THREAD_VARIABLES
+from hesrpt.engines.local.supervisor_client import THREAD_VARIABLES
 from hesrpt.engines.ray.fleet import Assignment, Batch
 from hesrpt.engines.ray.ray_engine import RayEngine
 from hesrpt.jobs.command_template import CommandTemplate

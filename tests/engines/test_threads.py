@@ -12,7 +12,7 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.engines.local.supervision import OURS_VARIABLE, THREAD_VARIABLES, choose_threads
+from hesrpt.engines.local.supervisor_client import OURS_VARIABLE, THREAD_VARIABLES, choose_threads
 from hesrpt.jobs.jobs_file import parse_jobs_file
 from hesrpt.scheduler.live_job import LiveJob
 

@@ -26,8 +26,8 @@ import pytest
 from support.local_engine import split_outcomes
 
 from hesrpt.engines.engine import Outcome, PythonTasks
-from hesrpt.engines.local import item_processes, worker
 from hesrpt.engines.local import local_engine as local
+from hesrpt.engines.local import worker, workers_and_commands
 from hesrpt.engines.local.channel import Channel, Message, close_all
 from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.supervisor import GoneReport
@@ -192,7 +192,7 @@ class ModelSupervision:
 @pytest.fixture(autouse=True)
 def _model(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=CLOCK.monotonic)
-    for module in (local, item_processes):
+    for module in (local, workers_and_commands):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(worker, "read_clock", CLOCK.monotonic)
     monkeypatch.setattr(local, "GRACE_SECONDS", 0.0)  # closing need not wait for workers

@@ -17,7 +17,7 @@ from typing import Any
 
 from hesrpt._version import __version__
 from hesrpt.decisions.events import CallHook
-from hesrpt.engines.local.supervision import KeptProcess
+from hesrpt.engines.local.supervisor_client import KeptProcess
 from hesrpt.jobs.job_spec import Hook, HookCall, HookError
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.storage.journal import Journal

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hesrpt.engines.local.supervision import KeptProcess
+from hesrpt.engines.local.supervisor_client import KeptProcess
 from hesrpt.service.answers import Analysis, JobSeries, ShownSchedule
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.storage.journal_entries import WHOLE_POOL, Holding

@@ -31,14 +31,6 @@ from hesrpt.engines.engine import (
     Task,
 )
 from hesrpt.engines.local.channel import close_all, is_about_open_files, wait_for
-from hesrpt.engines.local.item_processes import (
-    GRACE_SECONDS,
-    Batch,
-    CommandProcess,
-    CommandStartError,
-    Reply,
-    WorkerProcess,
-)
 from hesrpt.engines.local.processes import (
     POLL_SECONDS,
     choose_cores,
@@ -49,8 +41,16 @@ from hesrpt.engines.local.processes import (
     pin_to_cores,
 )
 from hesrpt.engines.local.shared_objects import pack_for_many, pickle_for_one
-from hesrpt.engines.local.supervision import Supervision
 from hesrpt.engines.local.supervisor import GoneReport
+from hesrpt.engines.local.supervisor_client import Supervision
+from hesrpt.engines.local.workers_and_commands import (
+    GRACE_SECONDS,
+    Batch,
+    CommandProcess,
+    CommandStartError,
+    Reply,
+    WorkerProcess,
+)
 from hesrpt.jobs.item_resources import check_resources
 from hesrpt.pickling import is_short_and_plain
 from hesrpt.storage.logs import LOG_CHECK_SECONDS

@@ -25,11 +25,11 @@ from hesrpt.engines.item_reports import (
     time_call,
 )
 from hesrpt.engines.local.channel import wait_for
-from hesrpt.engines.local.item_processes import CommandProcess, CommandStartError
 from hesrpt.engines.local.output import flush_output, read_end
 from hesrpt.engines.local.processes import build_environment, create_mark
-from hesrpt.engines.local.supervision import Supervision, choose_threads
 from hesrpt.engines.local.supervisor import GoneReport
+from hesrpt.engines.local.supervisor_client import Supervision, choose_threads
+from hesrpt.engines.local.workers_and_commands import CommandProcess, CommandStartError
 from hesrpt.jobs.text import describe_value
 
 # A server remembers this many functions, because the items of several jobs alternate.

@@ -27,8 +27,8 @@ from hesrpt.engines.local.channel import (
     write_shared_file,
 )
 from hesrpt.engines.local.output import finish_log, move_output, read_tail
-from hesrpt.engines.local.supervision import Supervision, build_python_command
 from hesrpt.engines.local.supervisor import GoneReport
+from hesrpt.engines.local.supervisor_client import Supervision, build_python_command
 from hesrpt.engines.local.worker import GATHER_SECONDS
 from hesrpt.pickling import Pickled, dump_arguments
 from hesrpt.storage.logs import limit_log, limit_output, open_log
