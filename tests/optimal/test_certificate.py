@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hesrpt import Amdahl, CertificateError, Measured, Plan, PowerLaw, Workload, plan, verify
+from hesrpt import (
+    Amdahl,
+    CertificateError,
+    Measured,
+    Plan,
+    PowerLaw,
+    Workload,
+    plan,
+    simulate,
+    verify,
+)
 from hesrpt.arrays import FloatArray
 from hesrpt.objectives import Objective
 from hesrpt.schedule import Timeline
@@ -197,6 +207,46 @@ def test_forged_proof_for_shortest_first_is_rejected() -> None:
     assert forged.certificate.proven
     assert cost > original.total_flow_time * 1.05
     with pytest.raises(CertificateError, match="servers can earn"):
+        verify(forged)
+
+
+class FasterPowerLaw(PowerLaw):
+    """k^0.9, whatever p is."""
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return servers**0.9
+
+
+def test_power_law_with_other_rates_is_no_power_law() -> None:
+    """A plan for k^0.5, executed on fewer servers, once was proven for a speedup of k^0.9."""
+    original = plan(Workload(SIZES, PowerLaw(0.5)), 10)
+
+    class FewerServers(Timeline):
+        def servers(self, phase: int) -> FloatArray:
+            return original.timeline.servers(phase) ** (0.5 / 0.9)
+
+    timeline = FewerServers()
+    timeline.ends = original.timeline.ends
+    forged = replace(original, workload=Workload(SIZES, FasterPowerLaw(0.5)), timeline=timeline)
+    assert forged.certificate.proven
+    with pytest.raises(CertificateError, match="servers can earn"):
+        verify(forged)
+
+
+def test_completion_time_cannot_be_masked() -> None:
+    """Whatever is masked is in no sum and in no comparison."""
+    original = plan(Workload(SIZES, Amdahl(0.9)), 10)
+    equal = simulate(original.workload, 10, policy="equi")
+    times = np.ma.array(equal.completion_times, mask=equal.completion_times == equal.makespan)
+    forged = replace(
+        original,
+        completion_times=times,
+        timeline=equal.timeline,
+        first_to_last=np.argsort(equal.completion_times),
+        values_in_order=original.values_in_order * (times.sum() / original.cost),
+    )
+    assert forged.certificate.proven
+    with pytest.raises(CertificateError, match="the completion times must be an array of numbers"):
         verify(forged)
 
 

@@ -225,7 +225,8 @@ def check_problem(workload: Workload, servers: float, objective: object, whole: 
 
 def check_numbers(name: str, numbers: object, length: int) -> None:
     """Check that an array has the right length and only finite numbers of at least 0."""
-    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.float64:
+    # A masked array, for instance, hides its numbers from all checks.
+    if type(numbers) is not np.ndarray or numbers.dtype != np.float64:
         raise CertificateError(f"the {name}s must be an array of numbers, got {numbers!r}")
     if numbers.shape != (length,):
         raise CertificateError(
@@ -244,7 +245,7 @@ def _check_fields(plan: Plan) -> None:
     check_numbers("completion time", plan.completion_times, jobs)
     check_numbers("job value", plan.values_in_order, jobs)
     order = plan.first_to_last
-    if not isinstance(order, np.ndarray) or not _is_permutation(order, jobs):
+    if type(order) is not np.ndarray or not _is_permutation(order, jobs):
         raise CertificateError(
             "the completion order of the certificate does not contain each job once"
         )
@@ -286,8 +287,8 @@ def _check_values(plan: Plan) -> None:
     """Check that no phase can earn more than it costs."""
     values = plan.certificate.job_values
     if not is_flow_objective(plan.objective):
-        if isinstance(shared := plan.speedups.shared, PowerLaw):
-            earned = float(max_power_law_earnings(values, shared.p, plan.servers)[-1])
+        if (p := _find_exponent(plan)) is not None:
+            earned = float(max_power_law_earnings(values, p, plan.servers)[-1])
         else:
             enough, price = 1 + TOLERANCE, 1 / plan.servers
             earned = bound_earnings(plan.speedups, plan.servers, values, enough, price).bound
@@ -307,20 +308,26 @@ def _check_values(plan: Plan) -> None:
         raise CertificateError(problem)
 
 
+def _find_exponent(plan: Plan) -> float | None:
+    """Return the p of the power law that all jobs share, unless a subclass has rates of its own."""
+    shared = plan.speedups.shared
+    return shared.p if type(shared) is PowerLaw else None
+
+
 def _bound_each_phase(
     plan: Plan, present: IntArray, enough: FloatArray
 ) -> Iterator[tuple[int, float]]:
     """Yield the number of jobs in each phase, and a bound on the phase's earnings per second."""
     values = plan.certificate.job_values[present]
-    if isinstance(shared := plan.speedups.shared, PowerLaw):
-        earned = max_power_law_earnings(values, shared.p, plan.servers)
+    if (p := _find_exponent(plan)) is not None:
+        earned = max_power_law_earnings(values, p, plan.servers)
         worst = int(np.argmax(earned / enough))
         yield worst + 1, float(earned[worst])
         return
     speedups = plan.speedups.take(present)
     # If all jobs share one speedup and values rise along the list, the jobs without demand are at
     # its head: if a job gets no servers at a price, neither does any job of lower value.
-    is_rising = shared is not None and bool(np.all(values[1:] >= values[:-1]))
+    is_rising = speedups.shared is not None and _is_rising(values)
     value_before = np.concatenate(([0.0], np.cumsum(values)))
     last = EarningsBound(inf, float(enough[-1]) / plan.servers, len(present))
     for jobs in range(len(present), 0, -1):
@@ -506,7 +513,7 @@ def _check_remembered(plan: Plan, remembered: dict[str, object]) -> None:
     from hesrpt.optimal.bounds import verify_bound  # which imports this module
 
     flow_times = remembered.get("flow_times", plan.flow_times)
-    if not isinstance(flow_times, np.ndarray) or not np.array_equal(flow_times, plan.flow_times):
+    if type(flow_times) is not np.ndarray or not np.array_equal(flow_times, plan.flow_times):
         raise CertificateError("the flow times are not those of the completion times")
     if "any_order_bound" not in remembered:
         return  # it will be computed, and proven, from the fields
@@ -536,7 +543,7 @@ def check_timeline(plan: Plan) -> None:
     """Replay the plan: its allocations must be possible and lead to its completion times."""
     jobs, timeline = len(plan.workload), plan.timeline
     ends = timeline.ends if isinstance(timeline, Timeline) else None
-    if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype != np.float64:
+    if type(ends) is not np.ndarray or ends.ndim != 1 or ends.dtype != np.float64:
         raise CertificateError("a plan must have a timeline, with the end of each phase")
     phases = len(ends)
     lengths = np.diff(ends, prepend=0.0)
@@ -566,7 +573,7 @@ def _check_closed_form(plan: Plan, timeline: ClosedFormTimeline, lengths: FloatA
     1 − (W_{k−1}/W_k)^c; these add up to N. So its work is (N b_k)^p Σ l_m (W_k/W_m)^(c p), summed
     over the phases (of lengths l_m) until its completion.
     """
-    shared, order = plan.speedups.shared, plan.first_to_last
+    p, order = _find_exponent(plan), plan.first_to_last
     if len(lengths) != len(order):
         raise CertificateError(
             f"there must be one phase for each of {format_count(len(order), 'job')}, "
@@ -578,16 +585,16 @@ def _check_closed_form(plan: Plan, timeline: ClosedFormTimeline, lengths: FloatA
         and np.array_equal(timeline.weights, plan.weights)
     )
     if (
-        not isinstance(shared, PowerLaw)
+        p is None
         or not is_flow_objective(plan.objective)
         or plan.whole
-        or timeline.p != shared.p
+        or timeline.p != p
         or timeline.total != plan.servers
         or not np.array_equal(timeline.first_to_last, order)
         or not same_weights
     ):
         raise CertificateError("the timeline is for other jobs or servers")
-    p, c = shared.p, 1 / (1 - shared.p)
+    c = 1 / (1 - p)
     weights = np.ones(len(order)) if plan.weights is None else plan.weights[order]
     present = np.cumsum(weights[::-1])[::-1]
     part, later = weights / present, np.append(present[1:], 0.0)
@@ -613,7 +620,7 @@ def _check_closed_form(plan: Plan, timeline: ClosedFormTimeline, lengths: FloatA
 
 
 def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
-    if held.shape != (len(plan.workload),):
+    if type(held) is not np.ndarray or held.shape != (len(plan.workload),):
         raise CertificateError(f"phase {phase} does not allocate servers to each job")
     if not np.all(held >= 0):
         raise CertificateError(f"a job holds {float(held.min())!r} servers in phase {phase}")
