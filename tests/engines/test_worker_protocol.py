@@ -6,7 +6,8 @@ chooses who makes the next step, lets time pass, stops items, and kills workers 
 steps, even in the middle of a message. A worker that is not chosen is like one that was suspended,
 and what it has sent arrives late.
 
-Values carry the names of their items, so each result shows whether it belongs to its item.
+Values carry the names of their items, so each result shows whether it belongs to its item. Some
+items fail at first, and some have results so large that they travel in files.
 """
 
 from __future__ import annotations
@@ -33,6 +34,24 @@ from hesrpt.engines.local.local_engine import LocalEngine
 from hesrpt.engines.local.supervisor import GoneReport
 
 WORKERS = 2
+# Results that are larger than this travel in files here, in bytes.
+LARGE_BYTES = 100
+
+# The names of items that have failed.
+FAILED: set[str] = set()
+
+
+def get_result(name: str) -> str:
+    """Return the result of an item, and now and then a large one."""
+    return f"result of {name}" + LARGE_BYTES * "." * (int(name[2:]) % 5 == 3)
+
+
+def run_item(name: str) -> str:
+    """Run an item; some fail the first time."""
+    if int(name[2:]) % 7 == 2 and name not in FAILED:
+        FAILED.add(name)
+        raise ValueError(name)
+    return get_result(name)
 
 
 class Clock:
@@ -149,6 +168,9 @@ class GatedWorker(worker.Worker):
         self.gate.wait()
         return super()._call(number, argument)
 
+    def has_left_processes(self) -> bool:
+        return False  # those that it would see are not of its items
+
 
 class ModelSupervision:
     """Starts workers as threads. A killed one is gone when the test says so."""
@@ -195,6 +217,7 @@ def _model(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (local, workers_and_commands):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(worker, "read_clock", CLOCK.monotonic)
+    monkeypatch.setattr(worker, "LARGE_BYTES", LARGE_BYTES)
     monkeypatch.setattr(local, "GRACE_SECONDS", 0.0)  # closing need not wait for workers
     monkeypatch.setattr(local, "Supervision", ModelSupervision)
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
@@ -205,7 +228,8 @@ class Run:
 
     def __init__(self) -> None:
         self.engine = LocalEngine(WORKERS)
-        self.function = self.engine.pack_function(lambda name: f"result of {name}")
+        self.function = self.engine.pack_function(run_item)
+        FAILED.clear()
         self.in_flight: set[tuple[str, int]] = set()
         self.stopped: set[tuple[str, int]] = set()
         self.results: dict[tuple[str, int], str] = {}
@@ -250,10 +274,12 @@ class Run:
         if outcome.is_done:
             assert key in self.in_flight | self.stopped, f"{key} was not asked for"
             result = pickle.loads(outcome.result)
-            assert result == f"result of {outcome.job} {outcome.item}"
+            assert result == get_result(f"{outcome.job} {outcome.item}")
             self.results[key] = result
         else:
             assert key in self.in_flight, f"{key} was not asked for, or was stopped"
+            if "ValueError" in (error := outcome.error or ""):
+                assert error.endswith(f"{outcome.job} {outcome.item}")
             self.again.append(key)
         self.in_flight.discard(key)
 
