@@ -91,8 +91,8 @@ def test_waiting_respects_its_timeout_and_can_be_interrupted(engine: Engine) -> 
     assert engine.wait_for_outcomes(0.1) == []
     assert engine.now() - start >= 0.09
     engine.wake()
-    engine.wait_for_outcomes(0.0 if isinstance(engine, FakeEngine) else 5.0)
-    assert engine.now() - start < 4
+    engine.wait_for_outcomes(0.0 if isinstance(engine, FakeEngine) else 300.0)
+    assert engine.now() - start < 200
     assert engine.capacity() == 2
 
 

@@ -132,7 +132,7 @@ def test_commands_fit_on_one_node_and_restart_elsewhere_if_it_dies(
     doomed_cluster.remove_node(node, allow_graceful=False)
     wait_until(lambda: len(wide.read_text().splitlines()) == 2)
     assert wide.read_text().splitlines()[1].split()[0] == "1"
-    wait_until(lambda: has_ended(int(pid)), 40)
+    wait_until(lambda: has_ended(int(pid)))
     out, err = run.communicate(timeout=180)
     assert run.returncode == 0, err
     assert {job["state"] for job in json.loads(out)["jobs"]} == {"done"}

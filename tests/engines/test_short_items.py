@@ -100,7 +100,7 @@ def test_timeout_in_the_middle_of_a_batch(state: Path) -> None:
         return item
 
     with Pool(servers=2, state=state) as pool:
-        job = pool.map(hang, range(COUNT), retries=0, timeout=1.0, on_error="keep")
+        job = pool.map(hang, range(COUNT), retries=0, timeout=5.0, on_error="keep")
         assert job.wait(SECONDS)
         assert [failure.item for failure in job.failures] == [3777]
         assert job.done == COUNT - 1
@@ -161,10 +161,11 @@ def test_durations_are_those_of_each_item() -> None:
             time.sleep(0.01)
         return item
 
+    began = time.monotonic()
     with Pool(servers=1) as pool:
         job = pool.map(wait, range(4000))
         assert job.wait(SECONDS)
         timings = {timing.position: timing.seconds for timing in job._live.timings}
     slow = [item for item, seconds in timings.items() if seconds >= 0.01]
     assert set(range(500, 4000, 1000)) <= set(slow)
-    assert sum(timings.values()) < 10
+    assert sum(timings.values()) < time.monotonic() - began  # they ran one after another

@@ -265,7 +265,7 @@ def run_example() -> Iterator[Callable[..., dict[str, Any]]]:
             timeout=300,
         )
         assert done.returncode == 0, done.stderr
-        wait_until(lambda: find_processes(mark) == [], 30)
+        wait_until(lambda: find_processes(mark) == [])
         measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return measured
 

@@ -91,7 +91,7 @@ def test_old_jobs_are_removed_with_their_results_and_output(tmp_path: Path) -> N
         assert again.wait(60)  # before "runs", which is then the last to end, and stays
         assert first.results() == [b"\0"]  # somebody waits for it
         gate.touch()
-        assert waits.wait(30)
+        assert waits.wait(60)
         assert waits.state == "done"
     assert len(os.listdir(state / "results")) <= 1
     assert "runs" in {job.name for job in read_status(state).jobs}

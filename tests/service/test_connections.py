@@ -169,7 +169,7 @@ def test_refused_jobs_leave_nothing_behind(tmp_path: Path) -> None:
                 assert answer.status_code in (409, 422), answer.text
             assert served.client.jobs() == []
             assert served.queue.list_groups() == {}
-            wait_until(lambda: served.queue.journal.requests.read() == [], 30)
+            wait_until(lambda: served.queue.journal.requests.read() == [])
 
 
 def test_nobody_tries_more_tokens_by_claiming_other_addresses(service: ServiceProcess) -> None:

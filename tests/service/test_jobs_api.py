@@ -19,8 +19,8 @@ from hesrpt.jobs.job_view import JobView
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs
+from hesrpt.service import job_queue
 from hesrpt.service.client import ServiceError
-from hesrpt.service.job_queue import ANSWER_SECONDS
 from hesrpt.service.job_requests import read_jobs
 
 
@@ -170,19 +170,22 @@ def test_a_key_adds_a_job_once(served: ServedQueue) -> None:
 
 
 @pytest.mark.usefixtures("_impatient_retention")
-def test_a_key_holds_when_its_job_was_removed(tmp_path: Path) -> None:
+def test_a_key_holds_when_its_job_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "ANSWER_SECONDS", 300.0)
     keep_none = Retention(max_jobs=0)
     with serve_queue(tmp_path / "s", retention=keep_none) as served:
         served.client.add("exit 1", name="failed", retries=0, key="a")
         served.client.add("sleep 60", name="cancelled", key="b")
         served.client.cancel("cancelled")
-        wait_until(lambda: served.client.jobs() == [], 30)
+        wait_until(lambda: served.client.jobs() == [])
     with serve_queue(tmp_path / "s", retention=keep_none) as served:
         began = time.monotonic()
         with pytest.raises(ServiceError, match="Idempotency-Key 'b' was used before") as error:
             served.client.add("sleep 60", name="cancelled", key="b")
         assert error.value.status == 410
-        assert time.monotonic() - began < ANSWER_SECONDS  # it is not waited for
+        assert time.monotonic() - began < 200  # it is not waited for
         assert served.client.jobs() == []  # nothing has come back or was added
 
 

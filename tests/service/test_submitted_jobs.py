@@ -17,7 +17,7 @@ from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import BusyError, ImpossibleJobError
 from hesrpt.service import job_queue
-from hesrpt.service.job_queue import ANSWER_SECONDS, KnownJob
+from hesrpt.service.job_queue import KnownJob
 from hesrpt.service.job_requests import read_jobs
 from hesrpt.service.views import get_spec
 from hesrpt.storage.journal import Journal
@@ -103,12 +103,15 @@ def test_failed_write_is_reported_and_does_no_other_harm(
     assert get_spec(answer[0]).name == "lost 1"  # the name is free
 
 
-def test_refusal_of_the_scheduler_is_answered_at_once(served: ServedQueue) -> None:
+def test_refusal_of_the_scheduler_is_answered_at_once(
+    served: ServedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "ANSWER_SECONDS", 300.0)
     spec = replace(create_spec("stuck"), after=("removed meanwhile",))
     began = time.monotonic()
     with pytest.raises(ImpossibleJobError, match="there is no such job"):
         asyncio.run(served.queue.add([spec], "", ""))
-    assert time.monotonic() - began < ANSWER_SECONDS
+    assert time.monotonic() - began < 200
 
 
 def test_job_is_withdrawn_if_the_scheduler_does_not_take_it(
@@ -120,7 +123,7 @@ def test_job_is_withdrawn_if_the_scheduler_does_not_take_it(
         (answer,) = submit(served, "withdrawn")
     assert isinstance(answer, BusyError)
     assert str(answer) == "the scheduler is busy; try again in a moment"
-    monkeypatch.setattr(job_queue, "ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr(job_queue, "ANSWER_SECONDS", 60.0)
     submit(served, "next")
     assert "withdrawn" not in served.queue
 
