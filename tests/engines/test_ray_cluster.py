@@ -20,6 +20,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.engines.engine import CommandTask, Outcome
+from hesrpt.engines.ray import cluster as cluster_module
 from hesrpt.engines.ray.ray_engine import RayEngine
 from hesrpt.storage.journal import Journal
 
@@ -52,6 +53,17 @@ def doomed_cluster(start_cluster: Callable[[int], Any]) -> Iterator[Any]:
 
 def count_busy_servers(engine: RayEngine) -> int:
     return sum(actor.servers for actor in list(engine.fleet.actors) if not actor.is_idle)
+
+
+@pytest.mark.slow
+def test_address_without_tokens_is_warned_about_once(
+    cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster_module._warn_of_unprotected_cluster.cache_clear()
+    for _ in range(2):
+        RayEngine(1, address=cluster.address).close()
+    (message,) = [each.getMessage() for each in caplog.records if each.name == "hesrpt"]
+    assert message.startswith(f"hesrpt: the Ray cluster at {cluster.address} is not protected")
 
 
 # --- nodes come and go ------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from math import floor, inf
 from typing import Any, NamedTuple
 
@@ -188,6 +189,8 @@ class ClusterView:
 # Seconds to wait until a node accepts a connection.
 _CONNECT_TIMEOUT = 1.0
 
+_LOG = logging.getLogger("hesrpt")
+
 _lock = threading.Lock()
 _users = 0
 _is_ours = False  # False if other code called ray.init(), which must then disconnect as well
@@ -215,7 +218,22 @@ def connect(address: str | None) -> str:
             _initialise_ray(address)
             _users, _is_ours = 0, True
         _users += 1
-        return str(ray.get_runtime_context().gcs_address)
+        found = str(ray.get_runtime_context().gcs_address)
+    if (address or os.environ.get("RAY_ADDRESS") or "local") != "local":
+        _warn_of_unprotected_cluster(found)
+    return found
+
+
+@cache  # once for each cluster, however many pools use it
+def _warn_of_unprotected_cluster(address: str) -> None:
+    """Say who can run code in a cluster without tokens, and what to do about it."""
+    if os.environ.get("RAY_AUTH_MODE", "disabled").lower() == "disabled":
+        _LOG.warning(
+            "hesrpt: the Ray cluster at %s is not protected: everybody who can connect to it can "
+            "run code as the user who runs it; use RAY_AUTH_MODE=token, or let only people whom "
+            "you trust reach it",
+            address,
+        )
 
 
 def _initialise_ray(address: str | None) -> None:
