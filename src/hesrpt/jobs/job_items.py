@@ -37,8 +37,9 @@ class ItemReader:
         if isinstance(value, dict) and list(value) == ["range"]:
             return _list_range(value["range"])
         raise InputError(
-            'items must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
-            f"{{range = [0, 500]}}, got {describe_value(value)}"
+            'must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
+            f"{{range = [0, 500]}}, got {describe_value(value)}",
+            argument="items",
         )
 
     def find_files(self, pattern: str, directory: Path) -> Iterable[str]:
