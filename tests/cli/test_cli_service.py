@@ -297,7 +297,7 @@ def test_what_has_no_effect_is_said(command: Command, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text('servers = 8\n[[job]]\nname = "j"\ncommand = "true"\n')
     done = command("submit", "jobs.toml")
     assert (done.returncode, done.stdout[:8]) == (0, "added: j")
-    assert done.stderr.startswith("hesrpt: jobs.toml: servers: only hesrpt run obeys this")
+    assert done.stderr.startswith("hesrpt: jobs.toml: servers: ignored, because the run")
 
 
 def test_a_wrong_address_or_scheme_is_explained(served: ServedQueue) -> None:

@@ -22,7 +22,7 @@ _LIST_EXPECTED = "a list of items must hold one or more strings or numbers"
 
 
 class ItemReader:
-    """Lists the items of jobs. It reads whatever can be read, as long as that takes."""
+    """Lists the items of jobs. It reads any kind of file, without a time limit."""
 
     def list_items(self, value: Any, directory: Path, cwd: Path) -> tuple[str, ...]:
         """Return the items of a job; a pattern is that of files in ``cwd``, where commands run."""

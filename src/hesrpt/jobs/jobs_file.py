@@ -29,7 +29,7 @@ from hesrpt.jobs.schema import (
 from hesrpt.jobs.text import describe_value
 from hesrpt.policies import get_malleable_policy
 
-# The longest file, in characters: TOML takes seconds to read so much, and nobody writes it by hand.
+# The longest file, in characters. Parsing it takes seconds, and nobody writes so much by hand.
 _MAX_LENGTH = 4_000_000
 _ABOUT_ITEMS = {"item", "stem", "name", "index"}
 
@@ -115,7 +115,7 @@ def _check_names(tables: Sequence[TomlTable], names: Sequence[str], kind: str) -
 def _check_order(
     tables: Sequence[TomlTable], jobs: Sequence[JobSpec], known: Container[str]
 ) -> None:
-    """Raise an error if jobs wait for each other, or for one that is nowhere."""
+    """Raise an error if jobs wait for each other, or for a job that does not exist."""
     by_name = dict(zip((job.name for job in jobs), tables, strict=True))
     for job in jobs:
         for name in job.after:

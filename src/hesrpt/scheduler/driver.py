@@ -1402,7 +1402,7 @@ class Driver:
             self.first_start = self._changes.values["first_start"] = time
 
     def _record_learned(self, jobs: Iterable[LiveJob] | None = None) -> None:
-        """Record what jobs have taught; by default, those of which items were done since."""
+        """Record what was learned from jobs; by default, from those with new finished items."""
         if jobs is None:
             jobs, self._teaching = self._teaching, {}
         runs = []

@@ -53,7 +53,7 @@ class RequestResult:
     job: str
     text: str  # what was done or will be done, or why it was refused
     is_refused: bool = False
-    is_answered: bool = True  # False: the next scheduler will obey it
+    is_answered: bool = True  # False: the next scheduler will carry it out
     request: int | None = None  # its number; None if there was nothing to ask for
 
 
@@ -64,7 +64,7 @@ class ImpossibleJobError(InputError):
 
 
 class RemovedError(InputError):
-    """What a request added was removed since."""
+    """The jobs that a request has added were removed since."""
 
 
 class BusyError(InputError):

@@ -400,5 +400,5 @@ def create_run_routes(
     return router
 
 
-#: The longest key that keeps a request from being obeyed twice.
+#: The longest idempotency key, in characters.
 MAX_KEY = 200
