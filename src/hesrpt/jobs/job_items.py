@@ -18,6 +18,8 @@ MAX_ITEMS = 1_000_000
 #: The longest file with items, in characters.
 MAX_LENGTH = 200_000_000
 
+#: What the key ``items`` of a job must be.
+EXPECTED_ITEMS = 'a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or {range = [0, 500]}'
 _LIST_EXPECTED = "a list of items must hold one or more strings or numbers"
 
 
@@ -36,11 +38,7 @@ class ItemReader:
             return self._list_lines(directory / value["lines"])
         if isinstance(value, dict) and list(value) == ["range"]:
             return _list_range(value["range"])
-        raise InputError(
-            'must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
-            f"{{range = [0, 500]}}, got {describe_value(value)}",
-            argument="items",
-        )
+        raise InputError(f"must be {EXPECTED_ITEMS}, got {describe_value(value)}", argument="items")
 
     def find_files(self, pattern: str, directory: Path) -> Iterable[str]:
         """Return the paths that match a pattern, in any order."""
