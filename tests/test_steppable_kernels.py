@@ -18,7 +18,7 @@ import hesrpt
 from hesrpt import Amdahl, Measured, PowerLaw, Speedup, Workload, lower_bound, plan, simulate
 from hesrpt import verify as verify_plan
 from hesrpt.optimal.recursion import compute_job_values
-from hesrpt.policies import Adaptive, PolicyLike, State, get_policy
+from hesrpt.policies import Adaptive, Optimal, PolicyLike, State
 from hesrpt.simulator.simulation import run_simulation
 from hesrpt.speedups import SpeedupVector
 
@@ -73,7 +73,7 @@ def compute_results_of_more_jobs() -> dict[str, list[float]]:
     sizes, ones = np.linspace(3, 1, 66), np.ones(66)
     found["values"] = compute_job_values(speedups, 40.0, ones).values.tolist()
     state = State(0.0, 40.0, False, jobs, sizes, sizes, np.zeros(66), ones, speedups)
-    found["66 that differ"] = get_policy("optimal")(state).tolist()
+    found["66 that differ"] = Optimal()(state).tolist()
     return found
 
 
