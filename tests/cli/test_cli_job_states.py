@@ -310,3 +310,14 @@ def test_job_that_ended_a_moment_ago_has_no_plan(tmp_path: Path) -> None:
 
         wait_until(lambda: read()["state"] == "done")
         assert (read()["planned"], read()["eta"]) == (None, None)
+
+
+def test_a_client_cannot_retry_the_job_of_a_script(queue: ServedQueue) -> None:
+    """Only its script has the function."""
+    text = "calls a Python function; run its script again to retry it"
+    with pytest.raises(ServiceError, match=f"job 'python' {text}"):
+        queue.client.retry("python")
+    (result,) = queue.client.change("retry", ["python"])
+    assert (result["refused"], result["text"]) == (True, text)
+    with pytest.raises(ServiceError, match="job 'in the file' has no failed items"):
+        queue.client.retry("in the file")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.shell import call
 
+from hesrpt.whatif.study_jobs import DEFAULT_POLICIES
+
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "examples" / "cluster.swf"
 
@@ -44,12 +46,14 @@ def test_study_has_the_digest_of_what_it_has_read(tmp_path: Path) -> None:
     packed = tmp_path / "trace.swf.gz"
     packed.write_bytes(gzip.compress(content))
     report = tmp_path / "report.html"
-    options = ("--p", "0.7", "--window", "0d..1d", "--policies", "easy", "--report", str(report))
+    options = ("--p", "0.7", "--window", "0d..1d", "--report", str(report))
     found = json.loads(call("whatif", str(packed), *options, "--json", cwd=tmp_path).stdout)[
         "provenance"
     ]
     digest = sha256(content).hexdigest()
     assert found["sha256"] == {str(packed): digest}
+    assert found["options"]["policies"] == list(DEFAULT_POLICIES)
+    assert (found["options"]["malleable"], found["options"]["window"]) == ("all jobs", "0d..1d")
     page = report.read_text()
     for text in (found["command"], digest, found["versions"]["numpy"], "min-runtime"):
         assert text in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -296,21 +297,27 @@ def test_what_has_no_effect_is_said(command: Command, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text('servers = 8\n[[job]]\nname = "j"\ncommand = "true"\n')
     done = command("submit", "jobs.toml")
     assert (done.returncode, done.stdout[:8]) == (0, "added: j")
-    assert done.stderr.startswith("hesrpt: jobs.toml: servers: only hesrpt run obeys this")
+    assert done.stderr.startswith("hesrpt: jobs.toml: servers: ignored, because the run")
 
 
 def test_a_wrong_address_or_scheme_is_explained(served: ServedQueue) -> None:
     wrong = Client(f"{URL}/foo", OWNER, transport=AppTransport(served.app))
     with pytest.raises(ServiceError, match="there is no hesrpt service at this address"):
         wrong.jobs()
-    for url, error, hint in (
-        ("http://h:1", httpx.RemoteProtocolError("Server disconnected"), "try https://h:1"),
-        ("https://h:1", httpx.ConnectError("[SSL: WRONG_VERSION_NUMBER]"), "try http://h:1"),
-        ("https://h:1", httpx.ConnectError("CERTIFICATE_VERIFY_FAILED"), "set SSL_CERT_FILE"),
+    not_tls = ssl.SSLError(1, "")
+    not_tls.reason = "WRONG_VERSION_NUMBER"
+    for url, error, cause, hint in (
+        ("http://h:1", httpx.RemoteProtocolError("disconnected"), None, "try https://h:1"),
+        ("https://h:1", httpx.ConnectError("failed"), not_tls, "try http://h:1"),
+        ("https://h:1", httpx.ConnectError("failed"), ssl.SSLCertVerificationError(), "SSL_CERT"),
     ):
 
-        def fail(request: httpx.Request, error: Exception = error) -> httpx.Response:
-            raise error
+        def fail(
+            request: httpx.Request,
+            error: Exception = error,
+            cause: Exception | None = cause,
+        ) -> httpx.Response:
+            raise error from cause
 
         client = Client(url, OWNER, transport=httpx.MockTransport(fail))
         with pytest.raises(UnreachableError, match=hint):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import time
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.shell import assert_refused, call
 
-from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup
+from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup, speedups
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import parse_jobs_file, read_jobs_file
 
@@ -224,19 +225,20 @@ def test_job_specs_survive_json(tmp_path: Path) -> None:
         assert JobSpec.from_json(job.to_json()) == job
 
 
-@pytest.mark.parametrize(
-    "speedup",
-    [
+def test_json_keeps_speedups_of_all_families_with_parameters() -> None:
+    kept: list[Speedup] = [
         PowerLaw(0.5),
         Amdahl(0.9),
         Measured([1, 2, 4], [1, 1.8, 3]),
+        Amdahl(0.9).time_shared(),
         Amdahl(0.9).time_shared().limited(4),
         Amdahl(0.7).on_whole_servers(),
-    ],
-)
-def test_json_keeps_speedups_with_parameters(speedup: Speedup) -> None:
-    spec = JobSpec(name="a", items=1, speedup=speedup)
-    assert JobSpec.from_json(spec.to_json()) == spec
+    ]
+    for speedup in kept:
+        spec = JobSpec(name="a", items=1, speedup=speedup)
+        assert JobSpec.from_json(spec.to_json()) == spec
+    offered = {name for name, value in vars(speedups).items() if is_dataclass(value)}
+    assert offered - {"Custom"} == {type(speedup).__name__ for speedup in kept}
 
 
 def test_json_leaves_out_functions() -> None:

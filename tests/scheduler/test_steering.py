@@ -113,12 +113,18 @@ def test_command_is_suspended_if_the_engine_can(create: Create, resize: Resizing
     assert pool.snapshot().held == {"c": 2}
 
 
-def test_command_is_refused_if_the_engine_cannot_suspend_it(create: Create) -> None:
-    pool, engine = create()
+def test_command_is_refused_if_the_engine_cannot_suspend_it(create: Create, tmp_path: Path) -> None:
+    pool, engine = create(state=tmp_path / "s")
     engine.can_suspend = False
     (job,) = pool.add_jobs([create_command("never")])
-    with pytest.raises(InputError, match="job 'c': cannot be paused, because this engine cannot"):
+    with pytest.raises(InputError, match="job 'c' cannot be paused, because this engine cannot"):
         job.pause()
+    with closing(Journal.read(tmp_path / "s")) as journal:  # as another process asks for it
+        (number,), _ = journal.requests.add([Request(kind="pause", job=1)])
+        engine.step()
+        answer = journal.requests.read_answers([number])[number]
+    assert answer.is_refused
+    assert answer.text.startswith("cannot be paused, because this engine cannot")
     (other,) = pool.add_jobs([replace_spec(create_command("restart"), name="d")])
     other.pause()
 

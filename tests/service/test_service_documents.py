@@ -20,6 +20,7 @@ from support.service_process import start_service
 from support.shell import call
 from support.waiting import wait_until
 
+from hesrpt.jobs.schema import COMMAND_FIELDS
 from hesrpt.service.answers import JobDetails, Problem, RunChange
 from hesrpt.service.app import create_routes
 from hesrpt.service.event_stream import EventStream, StreamLimit
@@ -75,6 +76,7 @@ def test_examples_of_requests_are_accepted(served: ServedQueue) -> None:
     assert "cdn" not in str(document).lower()
     post = document["paths"]["/api/v1/jobs"]["post"]
     (content,) = post["requestBody"]["content"].values()
+    assert set(content["schema"]["properties"]) == {field.name for field in COMMAND_FIELDS}
     for example in content["examples"].values():
         answer = served.connect().post("/api/v1/jobs", json=example["value"])
         assert answer.status_code == 201, answer.text

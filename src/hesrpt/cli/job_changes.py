@@ -289,7 +289,7 @@ def submit(
         )
     _add_and_print(lambda: target.submit(Path(files[0])), as_json=as_json)
     if settings := list_run_settings(files[0]):
-        ignored = f"{', '.join(settings)}: only hesrpt run obeys this; the jobs join a run as it is"
+        ignored = f"{', '.join(settings)}: ignored, because the run keeps its own settings"
         print(escape(f"hesrpt: {files[0]}: {ignored}"), file=sys.stderr)
 
 
@@ -402,8 +402,7 @@ def _change_jobs(
 ) -> None:
     """Ask for a change of jobs, and print what happened or will happen.
 
-    Exit with code 1 if the change of a job was refused. If there is no job that it applies to, that
-    is all right.
+    Exit with code 1 if the change of a job was refused, but not if there was no job to change.
     """
     run, names = choice.find(arguments)
     group, all_jobs = choice.group, choice.all_jobs

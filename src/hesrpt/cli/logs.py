@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt.cli.options import RunChoice, option, parse_whole_number, run_argument
+from hesrpt.cli.options import NumberError, RunChoice, option, parse_whole_number, run_argument
 from hesrpt.display.console import escape, escape_output
 from hesrpt.errors import InputError
 
@@ -59,7 +59,7 @@ def logs(
 def _parse_item(text: str) -> int:
     try:
         return parse_whole_number(text)
-    except typer.BadParameter:
+    except NumberError:
         raise InputError(f"ITEM must be a number, got {text!r}") from None
 
 

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from hesrpt._version import __version__
 from hesrpt.cli.job_changes import add, cancel, pause, resume, retry, submit, weight
 from hesrpt.cli.logs import logs
-from hesrpt.cli.options import expand_option_groups
+from hesrpt.cli.options import NumberError, expand_option_groups
 from hesrpt.cli.paper import paper
 from hesrpt.cli.planning import compare, plan, simulate
 from hesrpt.cli.report import report
@@ -175,10 +175,9 @@ def main() -> None:
 
 def _describe_parser_error(error: Any) -> str:
     """Return the message of an error of the parser, in the words of our own messages."""
-    parameter, message = getattr(error, "param", None), str(getattr(error, "message", ""))
-    if parameter is not None and message.startswith("must "):
-        return f"{parameter.opts[0]} {message}"
-    return str(error.format_message()).replace("Value error, ", "")
+    if isinstance(error, NumberError) and error.param is not None:
+        return f"{error.param.opts[0]} {error.message}"
+    return str(error.format_message()).replace("Value error, ", "")  # which Typer adds
 
 
 def _print_error(message: str, code: int = 2) -> int:

@@ -42,12 +42,16 @@ _DEFAULT_SHAPE = 1.5
 _DEFAULT_SIZES = "exponential"
 
 
+class NumberError(typer.BadParameter):
+    """The value of an option is not a number as expected; the message follows its name."""
+
+
 def parse_number(text: str) -> float:
     """Return the number that a text contains, or raise an error that quotes the text."""
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"must be a number, got {text!r}") from None
+        raise NumberError(f"must be a number, got {text!r}") from None
 
 
 def parse_whole_number(text: str) -> int:
@@ -57,7 +61,7 @@ def parse_whole_number(text: str) -> int:
     except ValueError:
         number = parse_number(text)
     if not number.is_integer():
-        raise typer.BadParameter(f"must be a whole number, got {text!r}")
+        raise NumberError(f"must be a whole number, got {text!r}")
     return int(number)
 
 

@@ -44,8 +44,9 @@ def report(
 ) -> None:
     """Show the flow times of a run, and those of simulations of it under other policies.
 
-    If the run as a whole cannot be simulated, its latest jobs are that can be. --csv writes one
-    line for each job. --csv and --plot need the state directory; so do the work and the p of jobs.
+    If the whole run cannot be simulated, the comparison is about the latest jobs that can. --csv
+    writes one line for each job. --csv and --plot need the state directory; so do the work and the
+    p of jobs.
     """
     from hesrpt.cli.outcomes import print_failures, print_outcome
     from hesrpt.cli.run_access import DirectoryRun

@@ -288,6 +288,8 @@ def whatif(
     if csv is not None:
         write_csv(csv, studies[0].rows())
     provenance = describe_provenance(context, trace=jobs.sha256)
+    given, used = provenance["options"], options.as_json()  # with what is chosen by default
+    given |= {name: used[key] for name in given if (key := name.replace("-", "_")) in used}
     if report is not None:
         from hesrpt.whatif.report import render_report
 

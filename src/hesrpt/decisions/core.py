@@ -6,8 +6,8 @@ flight, or the width of its command). A bag that holds too many servers starts n
 servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
 running item of a bag is interrupted.
 
-A job that waits for others to end is no part of this: see
-:mod:`~hesrpt.decisions.predecessors`. For the policy, it arrives when it need not wait.
+Jobs that wait for other jobs to end are kept in :mod:`~hesrpt.decisions.predecessors`. The policy
+sees such a job as arriving when the last of these has ended.
 
 A *paused* job is given no servers. A bag keeps those of its items in flight until they end. A
 command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight

@@ -1,6 +1,6 @@
 """Jobs that wait for others to end, and what becomes of them then.
 
-They are no part of plans until the last of their predecessors has ended, so thousands of them cost
+Plans leave them out until the last of their predecessors has ended, so thousands of them cost
 nothing. No clock, no process, no file: this is a part of the core's decisions.
 """
 

@@ -10,8 +10,8 @@ one of the first, it waits for the next comparison.
 The line is drawn up again when a fraction of the jobs has come or gone, or after some time. That
 costs as much as there are jobs, but the cost per arrival, end or second does not grow with them.
 Jobs that need other resources than servers stand in lines of their own, one for each set of kinds.
-Of those, only so many are contenders as can use what there is, and as many again. So a long queue
-for GPUs does not keep jobs waiting that need none.
+Each such line has at most twice as many contenders as the resources can serve at a time. So a long
+queue for GPUs does not delay jobs that need none.
 
 Nobody starves: a job waits no longer than until the line is drawn up with the job among the first,
 where the policy itself would put it.

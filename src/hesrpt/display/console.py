@@ -33,7 +33,7 @@ def print_error_text(console: Console, subject: str, error: str | None) -> None:
 
 
 def escape(text: str) -> str:
-    r"""Replace characters that a terminal would obey, or that hide or reorder others.
+    r"""Replace control characters, and characters that hide or reorder others.
 
     >>> escape("a\x1b[31m\nb\u202e é")
     'a\\x1b[31m\\nb\\u202e é'

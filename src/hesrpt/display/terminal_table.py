@@ -63,7 +63,7 @@ def build_view(run: RunOverview, *, width: int, height: int) -> Group:
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """A column of the table: its cells, and what becomes of it where there is little room."""
+    """A column of the table: its cells, and what to do with it in a narrow terminal."""
 
     header: str
     cells: Sequence[Text | ProgressBar]

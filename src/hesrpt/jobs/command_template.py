@@ -357,6 +357,6 @@ def _refer(name: str, *, is_quoted: bool) -> str:
 
 
 def _refuse(text: str, reason: str, *, but: frozenset[str] = NUMBERS) -> None:
-    """Raise an error if a text contains other placeholders than some."""
+    """Raise an error if a text contains placeholders other than those in ``but``."""
     if names := find_placeholders([text]) - but:
         raise InputError(f"{{{min(names)}}} {reason}")

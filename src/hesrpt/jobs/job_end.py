@@ -103,5 +103,5 @@ def get_job_state(end: JobEnd | None, *, servers: int = 0, is_paused: bool = Fal
 
 
 def describe_end(state: str) -> str:
-    """Say why a job that has ended cannot do what is asked of it."""
+    """Say that a job has ended, as the reason for refusing a request."""
     return "has failed already" if state == "failed" else f"is {state} already"

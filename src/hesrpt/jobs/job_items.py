@@ -18,11 +18,13 @@ MAX_ITEMS = 1_000_000
 #: The longest file with items, in characters.
 MAX_LENGTH = 200_000_000
 
+#: What the key ``items`` of a job must be.
+EXPECTED_ITEMS = 'a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or {range = [0, 500]}'
 _LIST_EXPECTED = "a list of items must hold one or more strings or numbers"
 
 
 class ItemReader:
-    """Lists the items of jobs. It reads whatever can be read, as long as that takes."""
+    """Lists the items of jobs. It reads any kind of file, without a time limit."""
 
     def list_items(self, value: Any, directory: Path, cwd: Path) -> tuple[str, ...]:
         """Return the items of a job; a pattern is that of files in ``cwd``, where commands run."""
@@ -36,10 +38,7 @@ class ItemReader:
             return self._list_lines(directory / value["lines"])
         if isinstance(value, dict) and list(value) == ["range"]:
             return _list_range(value["range"])
-        raise InputError(
-            'items must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
-            f"{{range = [0, 500]}}, got {describe_value(value)}"
-        )
+        raise InputError(f"must be {EXPECTED_ITEMS}, got {describe_value(value)}", argument="items")
 
     def find_files(self, pattern: str, directory: Path) -> Iterable[str]:
         """Return the paths that match a pattern, in any order."""

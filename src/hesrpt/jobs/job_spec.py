@@ -32,7 +32,7 @@ class Prior:
     p_error: float = PRIOR_P_ERROR
 
 
-#: What is known about a job of which nothing is known.
+#: The prior of a job without a history.
 NOTHING_KNOWN = Prior()
 
 
@@ -145,7 +145,7 @@ class FailedHook:
 
 
 def list_failed_hooks(calls: Iterable[HookCall], *, is_owner: bool) -> list[FailedHook]:
-    """Return the hooks that have failed; only the owner sees what they call, and what that says."""
+    """Return the hooks that have failed; only the owner sees commands, addresses and output."""
     return [
         FailedHook(
             job=call.facts["job"],
@@ -214,7 +214,7 @@ class JobSpec:
 
     @property
     def round(self) -> int:
-        """Counts how often items that had failed got another chance: they have not failed since."""
+        """How often failed items were given another chance; earlier failures no longer count."""
         return self.resumed + self.retried
 
     def describe_item(self, item: int) -> str:
@@ -253,7 +253,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Group:
-    """What holds for all jobs of a group, also for those that arrive later."""
+    """The settings that all jobs of a group share, including those that arrive later."""
 
     weight: float = 1.0  # multiplies the weight of each job
     is_paused: bool = False
@@ -265,12 +265,12 @@ class Group:
         return (self.weight, self.is_paused) != (other.weight, other.is_paused)
 
 
-#: A group of which nothing was said.
+#: A group without settings of its own.
 PLAIN_GROUP = Group()
 
 
 def write_groups(groups: Mapping[str, Group]) -> str:
-    """Return groups as text, without those of which nothing was said."""
+    """Return groups as text, without those that have no settings."""
     known = {name: group for name, group in groups.items() if group != PLAIN_GROUP}
     return json.dumps({name: astuple(group) for name, group in known.items()})
 

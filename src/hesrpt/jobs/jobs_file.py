@@ -29,7 +29,7 @@ from hesrpt.jobs.schema import (
 from hesrpt.jobs.text import describe_value
 from hesrpt.policies import get_malleable_policy
 
-# The longest file, in characters: TOML takes seconds to read so much, and nobody writes it by hand.
+# The longest file, in characters. Parsing it takes seconds, and nobody writes so much by hand.
 _MAX_LENGTH = 4_000_000
 _ABOUT_ITEMS = {"item", "stem", "name", "index"}
 
@@ -94,12 +94,12 @@ def _list_tables(content: dict[str, Any], lines: TomlLines, kind: str) -> list[T
     """Return the tables of a list, such as those that start with [[job]]."""
     values = content.get(kind, [])
     if not isinstance(values, list):
-        raise lines.create_error(None, kind, f"start each {kind} with a line [[{kind}]]")
+        problem = f"start each {kind} with a line [[{kind}]]"
+        raise lines.create_error(None, kind, InputError(problem))
     for number, table in enumerate(values):
         if not isinstance(table, dict):
-            raise lines.create_error(
-                number, kind, f"a {kind} must be a table, got {describe_value(table)}", kind
-            )
+            error = InputError(f"a {kind} must be a table, got {describe_value(table)}")
+            raise lines.create_error(number, kind, error, kind)
     return [TomlTable(table, lines, number, kind) for number, table in enumerate(values)]
 
 
@@ -107,26 +107,25 @@ def _check_names(tables: Sequence[TomlTable], names: Sequence[str], kind: str) -
     taken: set[str] = set()
     for table, name in zip(tables, names, strict=True):
         if name in taken:
-            raise table.create_error("name", f"there is already a {kind} named {name!r}")
+            problem = f"there is already a {kind} named {name!r}"
+            raise table.create_error("name", InputError(problem))
         taken.add(name)
 
 
 def _check_order(
     tables: Sequence[TomlTable], jobs: Sequence[JobSpec], known: Container[str]
 ) -> None:
-    """Raise an error if jobs wait for each other, or for one that is nowhere."""
+    """Raise an error if jobs wait for each other, or for a job that does not exist."""
     by_name = dict(zip((job.name for job in jobs), tables, strict=True))
     for job in jobs:
         for name in job.after:
             if name not in by_name and name not in known:
                 others = [other for other in by_name if other != job.name]
                 listed = f"; jobs beside it are: {', '.join(others)}" if others else ""
-                raise by_name[job.name].create_error(
-                    "after",
-                    f"job {job.name!r}: there is no job {name!r} to wait for{listed}",
-                )
+                problem = f"job {job.name!r}: there is no job {name!r} to wait for{listed}"
+                raise by_name[job.name].create_error("after", InputError(problem))
     if cycle := find_cycle({job.name: job.after for job in jobs}):
-        raise by_name[cycle[0]].create_error("after", describe_cycle(cycle))
+        raise by_name[cycle[0]].create_error("after", InputError(describe_cycle(cycle)))
 
 
 def _parse_job(table: TomlTable, directory: Path, reader: ItemReader) -> JobSpec:
@@ -135,9 +134,8 @@ def _parse_job(table: TomlTable, directory: Path, reader: ItemReader) -> JobSpec
     resize = values.pop("resize", "never")
     if template.items is not None:
         if "resize" in table.values:
-            raise table.create_error(
-                "resize", "resize needs a job that is a single command, without items"
-            )
+            problem = "needs a job that is a single command, without items"
+            raise table.create_error("resize", InputError(problem, argument="resize"))
         resize = None
     elif (
         values.keys().isdisjoint(("min_servers", "max_servers"))
@@ -158,23 +156,25 @@ def _create_command(
     cwd = parts.get("cwd", "")
     place = directory if find_placeholders([cwd]) else directory / cwd.format()
     if not place.is_dir():
-        raise table.create_error("cwd", f"there is no directory {place}")
+        raise table.create_error("cwd", InputError(f"there is no directory {place}"))
     if "stdin" in parts and "stdin_file" in parts:
-        raise table.create_error("stdin_file", "stdin_file cannot be combined with stdin")
+        problem = "cannot be combined with stdin"
+        raise table.create_error("stdin_file", InputError(problem, argument="stdin_file"))
     if "shell" in parts and not isinstance(parts["command"], str):
-        raise table.create_error("shell", "shell needs a command that is a string, not a list")
+        problem = "needs a command that is a string, not a list"
+        raise table.create_error("shell", InputError(problem, argument="shell"))
     if "items" in parts:
         try:
             parts["items"] = reader.list_items(parts["items"], directory, place)
         except InputError as error:
-            raise table.create_error("items", str(error)) from None
+            raise table.create_error("items", error) from None
     template = CommandTemplate(job=values["name"], directory=str(directory), **parts)
     if template.items is None and template.placeholders & _ABOUT_ITEMS:
-        raise table.create_error("command", "the command refers to items, but the job has none")
+        problem = "the command refers to items, but the job has none"
+        raise table.create_error("command", InputError(problem))
     if template.items is not None and "servers" in template.placeholders:
-        raise table.create_error(
-            "command", "{servers} needs a job that is a single command; an item runs on one server"
-        )
+        problem = "{servers} needs a job that is a single command; an item runs on one server"
+        raise table.create_error("command", InputError(problem))
     return template
 
 
@@ -297,9 +297,9 @@ class TomlLines:
                 self.starts.setdefault(found[1], []).append(number)
 
     def create_error(
-        self, number: int | None, key: str, message: str, kind: str = "job"
+        self, number: int | None, key: str, error: InputError, kind: str = "job"
     ) -> InputError:
-        """Return an error about a key of a job or another table, or of the file as a whole."""
+        """Return an error that also says where its key is, in a table or in the whole file."""
         starts = self.starts.get(kind, [])
         first, last = 0, len(self.lines)
         if number is not None and number < len(starts):
@@ -309,7 +309,7 @@ class TomlLines:
         name = rf"""["']?{re.escape(key)}["']?\s*"""
         assignment = re.compile(rf"\s*({name}[=.]|\[\s*{kind}\s*\.\s*{name}\])")
         line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
-        return InputError(f"{self.file_name}:{line + 1}: {message}")
+        return InputError(f"{self.file_name}:{line + 1}: {error}")
 
 
 class TomlTable:
@@ -320,8 +320,8 @@ class TomlTable:
     ) -> None:
         self.values, self.lines, self.number, self.kind = values, lines, number, kind
 
-    def create_error(self, key: str, message: str) -> InputError:
-        return self.lines.create_error(self.number, key, message, self.kind)
+    def create_error(self, key: str, error: InputError) -> InputError:
+        return self.lines.create_error(self.number, key, error, self.kind)
 
     def read(
         self,
@@ -335,8 +335,8 @@ class TomlTable:
         self._check_keys([*(field.name for field in fields), *lists])
         for key in required:
             if key not in self.values:
-                raise self.create_error(key, f"{key} is missing")
-        return read(self.values, fields, lambda key, error: self.create_error(key, str(error)))
+                raise self.create_error(key, InputError("is missing", argument=key))
+        return read(self.values, fields, self.create_error)
 
     def _check_keys(self, keys: Sequence[str]) -> None:
         for key in self.values:
@@ -344,4 +344,5 @@ class TomlTable:
                 known = ", ".join(keys)
                 close = get_close_matches(key, keys, n=1)
                 hint = f"did you mean {close[0]!r}? Keys are" if close else "keys are"
-                raise self.create_error(key, f"unknown key {describe_value(key)}; {hint}: {known}")
+                problem = f"unknown key {describe_value(key)}; {hint}: {known}"
+                raise self.create_error(key, InputError(problem))

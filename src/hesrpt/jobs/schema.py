@@ -24,6 +24,7 @@ from hesrpt.jobs.command_template import (
 )
 from hesrpt.jobs.failures import OnError
 from hesrpt.jobs.item_resources import check_resources
+from hesrpt.jobs.job_items import EXPECTED_ITEMS
 from hesrpt.jobs.job_spec import AfterFailure, Hook, Resizing
 from hesrpt.jobs.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
@@ -230,7 +231,7 @@ FIELDS = (
     NAME,
     Field("kind", _NAME, to_string),
     _command_field("command", _COMMAND, _to_command),
-    _command_field("items", "items", lambda value: value),  # an ItemReader checks them
+    _command_field("items", EXPECTED_ITEMS, lambda value: value),  # an ItemReader checks them
     _command_field("cwd", "the name of a directory", _to_path),
     _command_field("env", 'a table of strings such as {LANG = "C"}', _to_variables),
     _command_field("stdin", "a string", _to_text),

@@ -47,7 +47,7 @@ class RunStatus:
 
     is_running: bool
     jobs: Sequence[JobRecord]
-    requests: Sequence[Request] = ()  # the scheduler has not obeyed them yet
+    requests: Sequence[Request] = ()  # that no scheduler has carried out yet
     held: Mapping[int, int] = field(default_factory=dict)  # servers that jobs hold, by number
     policy: str = ""
     time: float = 0.0  # seconds since the run began, when the scheduler wrote something last

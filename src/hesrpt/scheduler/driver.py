@@ -942,9 +942,8 @@ class Driver:
                 job.items = news.count_items()
                 events.append(ItemsExhausted(self.now, job.name, job.items))
             if news.failure is not None:
-                error, cause = escape_undecodable(news.failure[0]), news.failure[1]
-                job.source_failure = (error, cause)
-                end = JobEnd("unreadable_items", error)
+                error, job.source_error = news.failure
+                end = JobEnd("unreadable_items", escape_undecodable(error))
                 events.append(JobCancelled(self.now, job.name, end))
             return events
 
@@ -1306,7 +1305,7 @@ class Driver:
             related = self._find_related_jobs(job) if request.kind == "retry" else RelatedJobs()
             text = apply_request(job, request, state, self.engine, related)
         except InputError as refusal:
-            self._answer(request, str(refusal), is_refused=True)
+            self._answer(request, refusal.problem, is_refused=True)
             return []
         if request.kind == "cancel":
             self._cancels[request.number] = job
@@ -1403,7 +1402,7 @@ class Driver:
             self.first_start = self._changes.values["first_start"] = time
 
     def _record_learned(self, jobs: Iterable[LiveJob] | None = None) -> None:
-        """Record what jobs have taught; by default, those of which items were done since."""
+        """Record what was learned from jobs; by default, from those with new finished items."""
         if jobs is None:
             jobs, self._teaching = self._teaching, {}
         runs = []

@@ -133,8 +133,7 @@ class LiveJob:
     hook_errors: dict[str, str] = field(default_factory=dict)  # of hooks that failed, by target
     is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
-    #: Why no further items could be read, and what the iterable of the items raised.
-    source_failure: tuple[str | None, BaseException | None] = (None, None)
+    source_error: BaseException | None = None  # what the iterable of its items raised
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
@@ -298,9 +297,8 @@ class LiveJob:
         is_cancelled = self.state == "cancelled"
         what = "was" if is_cancelled else "failed:"  # the error says "cancelled"
         error = JobError(f"job {self.name!r} {what} {self.error}")
-        problem, cause = self.source_failure
-        if cause is not None and self.error == problem:
-            error.__cause__ = cause
+        if self.end is not None and self.end.reason == "unreadable_items":
+            error.__cause__ = self.source_error
         elif self.failures and not is_cancelled:
             exception = self.failures[min(self.failures)].exception
             error.__cause__ = None if isinstance(exception, JobError) else exception

@@ -33,6 +33,8 @@ _MAX_NAMES = 3
 
 #: Why a client cannot change a job that another process has submitted.
 NOT_ARRIVED = "has not arrived yet; try again in a moment"
+#: Why a client cannot let a job run again that Python code has added.
+NEEDS_SCRIPT = "calls a Python function; run its script again to retry it"
 
 #: What a request will do to a job that no scheduler runs now.
 _PROMISES = {
@@ -51,7 +53,7 @@ class RequestResult:
     job: str
     text: str  # what was done or will be done, or why it was refused
     is_refused: bool = False
-    is_answered: bool = True  # False: the next scheduler will obey it
+    is_answered: bool = True  # False: the next scheduler will carry it out
     request: int | None = None  # its number; None if there was nothing to ask for
 
 
@@ -62,7 +64,7 @@ class ImpossibleJobError(InputError):
 
 
 class RemovedError(InputError):
-    """What a request added was removed since."""
+    """The jobs that a request has added were removed since."""
 
 
 class BusyError(InputError):
@@ -227,7 +229,7 @@ def find_targets(
     }
     for record in records:
         if group in (None, record.spec.group):
-            refusal = _explain_refusal(kind, record)
+            refusal = explain_refusal(kind, record)
             targets[record.name] = Target(name=record.name, number=record.number, refusal=refusal)
     chosen = list(dict.fromkeys(names))
     if not names:
@@ -257,7 +259,8 @@ def _refuse_useless_retries(
     return refused
 
 
-def _explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:
+def explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:
+    """Return why a request makes no sense for a job, as far as its record says."""
     if kind == "retry":
         can_retry = record.state in ("failed", "cancelled") or (
             record.state != "done" and record.failures > 0
@@ -307,8 +310,9 @@ def check_pausable(job: LiveJob, engine: Engine) -> None:
     if job.spec.resize in (None, "restart") or engine.can_suspend:
         return
     raise InputError(
-        f"job {job.name!r}: cannot be paused, because this engine cannot suspend a command; "
-        'a command with resize = "restart" can be paused, and any job can be cancelled'
+        "cannot be paused, because this engine cannot suspend a command; a command with "
+        'resize = "restart" can be paused, and any job can be cancelled',
+        argument=f"job {job.name!r}",
     )
 
 

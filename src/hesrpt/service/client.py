@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _POLL_SECONDS = 0.3
 # How long a service may be away while somebody waits for its jobs, in seconds: it may be restarted.
 _AWAY_SECONDS = 60.0
 _PAGE = 1000
+# What OpenSSL calls an answer that is not TLS, depending on its version.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 class Client:
@@ -491,10 +494,12 @@ def _suggest_cure(url: str, error: httpx.TransportError) -> str:
     """Return what to try if TLS may be the reason that a service cannot be reached."""
     import httpx
 
-    text = str(error).upper()
-    if "CERTIFICATE_VERIFY_FAILED" in text:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
         return "; set SSL_CERT_FILE to a file with the certificate of the service or its authority"
-    if url.startswith("https:") and ("WRONG_VERSION_NUMBER" in text or "RECORD_LAYER" in text):
+    if url.startswith("https:") and cause is not None and cause.reason in _NO_TLS:
         return f"; it may not use TLS: try http{url.removeprefix('https')}"
     if url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
         return f"; it may use TLS: try https{url.removeprefix('http')}"

@@ -17,17 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.job_end import JobEnd, describe_end
+from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
 from hesrpt.pool.batch_run import RunOptions, create_pool
 from hesrpt.scheduler.driver import ClientJobs
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.requests import (
+    NEEDS_SCRIPT,
     NOT_ARRIVED,
     BusyError,
     RequestResult,
     UnknownTargetError,
     describe_answers,
+    explain_refusal,
     find_targets,
     list_requests,
 )
@@ -184,7 +186,7 @@ class JobQueue:
         if isinstance(job, JobSpec):
             raise RefusedError(NOT_ARRIVED, argument=f"job {name!r}")
         if isinstance(job, JobRecord):
-            problem = "has no failed items" if kind == "retry" else describe_end(job.state)
+            problem = explain_refusal(kind, job) or NEEDS_SCRIPT
             raise RefusedError(problem, argument=f"job {name!r}")
         return self._ask_once(Request(kind=kind, job=job.number, weight=weight), f"job {name!r}")
 
@@ -217,22 +219,19 @@ class JobQueue:
             groups=self.list_groups(),
         )
         targets = [
-            replace(each, refusal="has no failed items")  # its script is not here
+            replace(each, refusal=NEEDS_SCRIPT)
             if each.refusal is None and each.number is not None and each.number not in live
             else each
             for each in targets
         ]
         answers = self._ask(list_requests(targets, kind, weight))
-        results = describe_answers(targets, answers, _UNANSWERED)
-        return [
-            replace(each, text=each.text.removeprefix(f"job {each.job!r}: ")) for each in results
-        ]
+        return describe_answers(targets, answers, _UNANSWERED)
 
     def _ask_once(self, request: Request, subject: str | None = None) -> str:
         """Return what was done about a job or a group; raise an error if it was refused."""
         (answer,) = self._ask([request])
         if answer is not None and answer.is_refused:
-            raise RefusedError(answer.text.removeprefix(f"{subject}: "), argument=subject)
+            raise RefusedError(answer.text, argument=subject)
         return _UNANSWERED if answer is None else answer.text
 
     def _ask(self, requests: Sequence[Request]) -> list[Answer | None]:

@@ -56,13 +56,9 @@ class _Places(TomlLines):
         self._count = count
 
     def create_error(
-        self, number: int | None, key: str, message: str, kind: str = "job"
+        self, number: int | None, key: str, error: InputError, kind: str = "job"
     ) -> InputError:
-        if self._count > 1:
-            return InputError(f"jobs[{number}]: {message}")
-        if message.startswith(f"{key} "):  # the command line names its option instead
-            return InputError(message.removeprefix(f"{key} "), argument=key)
-        return InputError(message)
+        return InputError(f"jobs[{number}]: {error}") if self._count > 1 else error
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -91,9 +87,8 @@ def read_jobs(content: dict[str, Any], known: Container[str]) -> list[JobSpec]:
     tables = []
     for number, values in enumerate(jobs):
         if not isinstance(values, dict):
-            raise places.create_error(
-                number, "", f"a job must be an object, got {describe_value(values)}"
-            )
+            error = InputError(f"a job must be an object, got {describe_value(values)}")
+            raise places.create_error(number, "", error)
         given = {key: value for key, value in values.items() if value is not None}
         tables.append({"name": name_command(given.get("command"))} | given)
     return parse_jobs(tables, places, Path.cwd(), known, LimitedItemReader())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from hesrpt.errors import InputError
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.job_view import STATES
+from hesrpt.jobs.schema import COMMAND_FIELDS, Field
 from hesrpt.jobs.text import describe_value
 from hesrpt.reports.inspection import MAX_TAIL, list_logs, read_log_ends
 from hesrpt.scheduler.requests import RequestResult, UnknownTargetError
@@ -62,10 +63,13 @@ def restore_name(text: str) -> str:
 Name = Annotated[str, Path(description="Percent-encoded."), AfterValidator(restore_name)]
 
 
-def _describe_body(**examples: Any) -> dict[str, Any]:
-    """Return what describes the body of a request, with examples."""
+def _describe_body(fields: Iterable[Field] = (), **examples: Any) -> dict[str, Any]:
+    """Return what describes the body of a request, with its keys and with examples."""
     shown = {name.replace("_", " "): {"value": value} for name, value in examples.items()}
-    content = {"application/json": {"schema": {"type": "object"}, "examples": shown}}
+    schema: dict[str, Any] = {"type": "object"}
+    if fields:
+        schema["properties"] = {each.name: {"description": each.expected} for each in fields}
+    content = {"application/json": {"schema": schema, "examples": shown}}
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -128,7 +132,7 @@ def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
         summary="Add jobs",
         status_code=201,
         response_model=answers.AddedJobs,
-        openapi_extra=_describe_body(**_JOBS_TO_ADD),
+        openapi_extra=_describe_body(COMMAND_FIELDS, **_JOBS_TO_ADD),
     )
     async def add_jobs(
         request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
@@ -400,5 +404,5 @@ def create_run_routes(
     return router
 
 
-#: The longest key that keeps a request from being obeyed twice.
+#: The longest idempotency key, in characters.
 MAX_KEY = 200

@@ -118,7 +118,7 @@ class WebService:
             log_level="error",  # anybody can cause warnings, with requests that make no sense
             server_header=False,
             ws="none",
-            proxy_headers=False,  # others would be taken for whoever they claim to be
+            proxy_headers=False,  # clients could claim to be others
             timeout_graceful_shutdown=5,
         )
         return LimitedServer(config, self._socket, limits, self._handle_signal)

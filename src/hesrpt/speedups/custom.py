@@ -6,7 +6,7 @@ Slope, demand and inverse of a plain function are found numerically.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.speedups import families
+from hesrpt.speedups.families import PowerLaw
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import Measured, Tabulated
 from hesrpt.speedups.speedup import Speedup
@@ -176,14 +177,15 @@ def as_speedup(value: object) -> Speedup:
 # The families whose parameters are numbers, lists of numbers or other speedups.
 _FAMILIES: dict[str, type[Speedup]] = {
     family.__name__: family
-    for family in (PowerLaw, Amdahl, Measured, Limited, TimeShared, WholeServers)
+    for family in (*vars(families).values(), Measured, Limited, TimeShared, WholeServers)
+    if is_dataclass(family) and isinstance(family, type) and issubclass(family, Speedup)
 }
 
 
 def speedup_to_json(speedup: Speedup) -> Any:
     """Return the p of a power law, a family with its parameters, or None for a function.
 
-    >>> speedup_to_json(Amdahl(0.9).limited(4))
+    >>> speedup_to_json(families.Amdahl(0.9).limited(4))
     {'family': 'Limited', 'base': {'family': 'Amdahl', 'parallel_fraction': 0.9}, 'limit': 4.0}
     """
     if type(speedup) is PowerLaw:

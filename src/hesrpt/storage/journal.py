@@ -397,7 +397,7 @@ class Journal:
     def _reopen_retried_jobs(self, records: Sequence[JobRecord]) -> None:
         """Reopen the jobs whose retry was requested while no scheduler ran.
 
-        Requests that were made after others about the same job wait for their turn.
+        Only the first request about each job is handled here; later ones wait for their turn.
         """
         first: dict[tuple[int | None, int | None], Request] = {}
         for request in self.requests.read():

@@ -128,7 +128,7 @@ RequestKind: TypeAlias = Literal["submit", "cancel", "pause", "resume", "retry",
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What another process asks of a run: to add a job, or to change what becomes of one."""
+    """What another process asks of a run: to add a job, or to steer one."""
 
     kind: RequestKind
     number: int = 0  # never used again; 0 until it is in the journal

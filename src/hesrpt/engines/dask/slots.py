@@ -1,7 +1,7 @@
 """Which items wait and run, and on which workers of a Dask cluster. Nothing here talks to Dask.
 
 A server is a *slot* of a worker: one of its threads, or one share of its resources. A command on
-several servers needs as many slots of one worker. If no worker has so many free slots yet, one
+several servers needs that many slots of one worker. If no worker has enough free slots yet, one
 worker is reserved: nothing else starts there until the command does.
 
 A worker may be closed when it has been idle for some time and is not needed. From then on it gets

@@ -285,7 +285,7 @@ class KeptProcess:
         return -signal.SIGKILL  # somebody has killed it, or its guardian
 
     def kill(self) -> None:
-        """Kill it and its descendants; whoever waits for it is told when they are gone."""
+        """Kill it and its descendants; :meth:`wait` returns when they are gone."""
         with contextlib.suppress(OSError):  # it has gone
             self._supervision.channel.connection.shutdown(socket.SHUT_RDWR)
 

@@ -152,7 +152,7 @@ _MIN_WALLTIME = 60.0  # Slurm counts walltimes in minutes
 
 
 def count_max_servers(servers: int | None, max_pilots: int | None, cores: int) -> int:
-    """Return the most servers that there may be, if pilots have so many cores.
+    """Return the most servers that there may be if each pilot has ``cores`` cores.
 
     >>> count_max_servers(5, 4, 2), count_max_servers(None, 4, 2)
     (5, 8)
