@@ -29,7 +29,7 @@ from hesrpt import (
 )
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal.bounds import bound_by_prices
-from hesrpt.optimal.price_search import PricedJobs, search_prices
+from hesrpt.optimal.price_search import PricedJobs, Prices, search_prices
 from hesrpt.speedups import SpeedupVector
 
 ALL_SPEEDUPS: list[Speedup | Callable[[FloatArray], FloatArray]] = [*SPEEDUPS, np.log1p]
@@ -484,7 +484,7 @@ def test_least_cost_of_a_job_at_given_prices(speedup: Speedup, seed: int) -> Non
         SpeedupVector.repeat(speedup, 1),
         servers,
     )
-    cost = jobs.evaluate(times, prices, 1e-6, max_steps=100).costs[0]
+    cost = jobs.evaluate(Prices(times, prices), 1e-6, max_steps=100).costs[0]
     searched = _least_cost_by_search(speedup, size, arrival, times, prices, servers)
     assert cost <= searched * (1 + 1e-9)
     assert_allclose(cost, searched, rtol=2e-3)

@@ -47,7 +47,7 @@ from hesrpt.validation import check_servers, check_whole_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
-    from hesrpt.optimal.price_search import FoundPrices
+    from hesrpt.optimal.price_search import PricedJobs, Prices
 
 #: The most jobs that are bounded together by default. This many take minutes.
 WINDOW = 20_000
@@ -248,37 +248,33 @@ def bound_by_prices(
     servers: float,
     objective: FlowObjective,
     whole: bool,
-    search: Callable[..., FoundPrices],
+    search: Callable[[PricedJobs, Callable[[float], None]], tuple[Prices, FloatArray]],
     report: Callable[[float], None] = lambda part: None,
 ) -> LowerBound:
     """Return the bound that follows from the prices that a search finds."""
+    from hesrpt.optimal.price_search import PricedJobs  # which imports numba: that takes long
     from hesrpt.speedups.shape_kernel import TABLE
 
     weights = weight_of_each_job(objective, workload.sizes, workload.weights)
     speedups = workload.speedups.tabulate(servers)
     speedups = speedups.on_whole_servers() if whole else speedups
-    found = search(
-        workload.sizes,
-        workload.arrival_times,
-        weights,
-        speedups,
-        servers,
-        report=lambda part: report(_SEARCH_PART * part),
-    )
+    jobs = PricedJobs(workload.sizes, workload.arrival_times, weights, speedups, servers)
+    found, searched_costs = search(jobs, lambda part: report(_SEARCH_PART * part))
+    times, prices = found.times, found.prices
     costs = bound_job_costs(
         workload,
         servers,
         whole,
         weights,
-        found.times,
-        found.prices,
-        found.job_costs,
+        times,
+        prices,
+        searched_costs,
         lambda part: report(_SEARCH_PART + (1 - _SEARCH_PART) * part),
     )
     has_tables = bool(np.any(speedups.shapes(servers, tabulated=True).records["family"] == TABLE))
     margin = (_MARGIN_OF_TABLES if has_tables else _MARGIN) * float(costs.sum())
-    total = total_bound(costs, servers, found.times, found.prices) - margin
-    return LowerBound(workload, servers, whole, objective, total, found.times, found.prices, costs)
+    total = total_bound(costs, servers, times, prices) - margin
+    return LowerBound(workload, servers, whole, objective, total, times, prices, costs)
 
 
 # The most intervals of a path of prices, and the same for more jobs than that.
@@ -293,14 +289,15 @@ def bound_all_orders(
     They must arrive together. The prices of the timeline, that of a plan for these jobs, are only
     where the search starts: the bound is proven from the prices that are found.
     """
-    from hesrpt.optimal.price_search import merge_phases, refine_prices, search_prices
+    from hesrpt.optimal.price_search import Prices, merge_phases, refine_prices, search_prices
 
     ends, paid = timeline.ends, getattr(timeline, "prices", None)
-    search: Callable[..., FoundPrices] = search_prices
+    search = search_prices
     if paid is not None and len(paid) == len(ends) and np.all((paid >= 0) & np.isfinite(paid)):
         most = _MAX_INTERVALS if len(workload) <= _MANY_JOBS else _MAX_INTERVALS_OF_MANY
-        times, prices = merge_phases(ends, paid, most)
-        search = partial(refine_prices, times + float(workload.arrival_times[0]), prices)
+        start = merge_phases(ends, paid, most)
+        start = Prices(start.times + float(workload.arrival_times[0]), start.prices)
+        search = partial(refine_prices, start)
     return bound_by_prices(workload, servers, objective, whole, search)
 
 

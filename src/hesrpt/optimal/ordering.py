@@ -193,8 +193,8 @@ class _Search:
         for _ in range(_PRICINGS):
             self.find_cost(order)
             find_ends(batch, order, self.line, self.ends, nothing)
-            times, prices = merge_phases(np.sort(self.ends), self.line[::-1, PRICE], _INTERVALS)
-            ends[priced.order] = priced.evaluate(times, prices, _SMOOTHING).ends
+            prices = merge_phases(np.sort(self.ends), self.line[::-1, PRICE], _INTERVALS)
+            ends[priced.order] = priced.evaluate(prices, _SMOOTHING).ends
             order = np.argsort(-ends, kind="stable")
         return order
 

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +47,7 @@ _LONG_STEP_JOBS = 80
 
 
 class PricedJobs:
-    """Jobs that pay for servers, sorted by kind and arrival as the kernel needs them."""
+    """Jobs that pay for servers. The kernel needs them sorted by kind and arrival."""
 
     def __init__(
         self,
@@ -58,13 +57,14 @@ class PricedJobs:
         speedups: SpeedupVector,
         servers: float,
     ) -> None:
-        self.servers = servers
+        self.sizes, self.arrivals, self.weights = sizes, arrivals, weights
+        self.speedups, self.servers = speedups, servers
         shapes = speedups.shapes(servers, tabulated=True)
-        #: The jobs as they were given, in the order of all other arrays.
+        #: The jobs as the kernel and all results list them.
         self.order = np.lexsort((sizes, arrivals, weights, shapes.of_job))
-        self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]
-        self.weights = weights[self.order]
-        self.kinds = _create_kinds(self.sizes, self.weights, shapes, shapes.of_job[self.order])
+        self._kinds = _create_kinds(
+            sizes[self.order], weights[self.order], shapes, shapes.of_job[self.order]
+        )
         jobs = len(sizes)
         self._minima = Minima(
             np.zeros(jobs, dtype=np.int64),
@@ -77,26 +77,25 @@ class PricedJobs:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def evaluate(
-        self,
-        times: FloatArray,
-        prices: FloatArray,
-        smoothing: float,
-        *,
-        max_steps: int = 6,
-        for_each: bool = False,
-    ) -> PricedCosts:
-        """Return the costs of the jobs if the price of a server is constant between ``times``.
+    def take(self, jobs: IntArray) -> PricedJobs:
+        """Return some of the jobs, given by their numbers."""
+        chosen = self.sizes[jobs], self.arrivals[jobs], self.weights[jobs]
+        return PricedJobs(*chosen, self.speedups.take(jobs), self.servers)
 
-        Every arrival must be one of the times. After the last time the price is 0. Costs are
-        bounded from below; the more steps, the closer. The usage is that of all jobs together, or
-        ``for_each`` of them.
+    def evaluate(
+        self, path: Prices, smoothing: float, *, max_steps: int = 6, for_each: bool = False
+    ) -> PricedCosts:
+        """Return the costs of the jobs if they pay these prices.
+
+        Every arrival must be one of the times. Costs are bounded from below; the more steps, the
+        closer. The usage is that of all jobs together, or ``for_each`` of them.
         """
-        arrivals = np.searchsorted(times, self.arrivals)
+        times, prices = path.times, path.prices
+        arrivals = np.searchsorted(times, self.arrivals[self.order])
         least, ends = np.empty(len(self)), np.empty(len(self))
         usage = np.zeros((len(self) if for_each else 1, len(prices)))
         with np.errstate(divide="ignore"):
-            jobs = self.kinds, arrivals, Path(times, prices, np.log(prices))
+            jobs = self._kinds, arrivals, Path(times, prices, np.log(prices))
         steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
         smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
         return PricedCosts(least, smoothed, usage, ends, steps)
@@ -129,14 +128,6 @@ def _create_kinds(
     return Kinds(sizes, shapes.records, shapes.corners, *kinds)
 
 
-class FoundPrices(NamedTuple):
-    """The result of a search: prices, and about what each job costs at these prices."""
-
-    times: FloatArray
-    prices: FloatArray
-    job_costs: FloatArray
-
-
 @dataclass(frozen=True)
 class Prices:
     """Prices of a server, constant between ``times``: 0 before the first and after the last."""
@@ -164,73 +155,54 @@ class Prices:
         return Prices(np.append(self.times, later), np.append(self.prices, np.zeros(len(_LATER))))
 
 
-def search_prices(
-    sizes: FloatArray,
-    arrivals: FloatArray,
-    weights: FloatArray,
-    speedups: SpeedupVector,
-    servers: float,
-    report: Callable[[float], None] = lambda part: None,
-) -> FoundPrices:
-    """Return prices for which the bound is about as great as it gets.
+def search_prices(jobs: PricedJobs, report: Callable[[float], None]) -> tuple[Prices, FloatArray]:
+    """Return prices for which the bound is about as great as it gets, and what jobs then cost.
 
     ``report`` is called with the part of the search that is done.
     """
-    all_jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
-    start = _start_prices(sizes, arrivals, weights, speedups, servers)
-    if len(sizes) < _MANY_JOBS:
-        best = _Search([all_jobs], servers, None, report).run(start)
+    start = _start_prices(jobs)
+    if len(jobs) < _MANY_JOBS:
+        best = _Search([jobs], None, report).run(start)
     else:
-        parts = [
-            PricedJobs(sizes[part], arrivals[part], weights[part], speedups.take(part), servers)
-            for part in np.array_split(np.argsort(arrivals, kind="stable"), _PARTS)
-        ]
+        by_arrival = np.argsort(jobs.arrivals, kind="stable")
+        parts = [jobs.take(part) for part in np.array_split(by_arrival, _PARTS)]
         with ThreadPoolExecutor(_PARTS) as threads:
-            best = _Search(parts, servers, threads, report).run(start)
-    return _find_costs(all_jobs, best)
+            best = _Search(parts, threads, report).run(start)
+    return best, _find_costs(jobs, best)
 
 
 def refine_prices(
-    times: FloatArray,
-    prices: FloatArray,
-    sizes: FloatArray,
-    arrivals: FloatArray,
-    weights: FloatArray,
-    speedups: SpeedupVector,
-    servers: float,
-    report: Callable[[float], None] = lambda part: None,
-) -> FoundPrices:
+    best: Prices, jobs: PricedJobs, report: Callable[[float], None]
+) -> tuple[Prices, FloatArray]:
     """Return better prices than some that are good already. The fewer jobs, the longer the search.
 
     Of many jobs, the bound is within a fraction of a percent of the optimum as it is.
     """
-    jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
-    search = _Search([jobs], servers, None, report)
-    search.evaluations = 10 if len(sizes) <= _LONG_STEP_JOBS else 4
-    best = Prices(times, prices)
-    if len(sizes) <= _SOME_JOBS:
+    search = _Search([jobs], None, report)
+    search.evaluations = 10 if len(jobs) <= _LONG_STEP_JOBS else 4
+    if len(jobs) <= _SOME_JOBS:
         best = search.climb(best, 0.003)
-    if len(sizes) <= _FEW_JOBS:
+    if len(jobs) <= _FEW_JOBS:
         best = search.climb(best.extend(), 0.003)
         best = search.climb(best, 0.001)
-    if len(sizes) <= _VERY_FEW_JOBS:
+    if len(jobs) <= _VERY_FEW_JOBS:
         middles = (best.times[1:] + best.times[:-1]) / 2
         best = best.divide(np.concatenate((search.find_ends(best, 0.001), middles)))
         best = search.polish(search.climb(search.climb(best, 0.003), 0.001))
     if search.climbed is not None and search.climbed[0] is best:
         costs = np.empty(len(jobs))
         costs[jobs.order] = search.climbed[1]
-        return FoundPrices(best.times, best.prices, costs)
-    return _find_costs(jobs, best)
+        return best, costs
+    return best, _find_costs(jobs, best)
 
 
-def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
-    """Return the ends and the mean prices of about ``most`` intervals at most, and 0 before them.
+def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> Prices:
+    """Return the mean prices of phases in about ``most`` intervals at most.
 
     Intervals are short where prices change, where servers cost much, and in general.
 
     >>> merge_phases(np.array([1.0, 2.0, 2.0, 4.0]), np.array([3.0, 2.0, 9.0, 1.0]), 10)
-    (array([0., 1., 2., 4.]), array([3., 2., 1.]))
+    Prices(times=array([0., 1., 2., 4.]), prices=array([3., 2., 1.]))
     """
     is_long = np.diff(ends, prepend=0.0) > 1e-12 * ends[-1]
     ends, prices = ends[is_long], prices[is_long]
@@ -243,37 +215,33 @@ def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> tuple[Float
     steps = np.linspace(0.0, progress[-1], most + 1)[1:-1]
     last = np.unique(np.append(np.searchsorted(progress, steps), len(ends) - 1))
     times, paid = np.append(0.0, ends[last]), np.append(0.0, paid[last])
-    return times, np.diff(paid) / np.diff(times)
+    return Prices(times, np.diff(paid) / np.diff(times))
 
 
-def _find_costs(jobs: PricedJobs, best: Prices) -> FoundPrices:
+def _find_costs(jobs: PricedJobs, best: Prices) -> FloatArray:
+    """Return about what each job costs, in the order in which the jobs were given."""
     costs = np.empty(len(jobs))
-    costs[jobs.order] = jobs.evaluate(best.times, best.prices, 1e-6, max_steps=100).costs
-    return FoundPrices(best.times, best.prices, costs)
+    costs[jobs.order] = jobs.evaluate(best, 1e-6, max_steps=100).costs
+    return costs
 
 
-def _start_prices(
-    sizes: FloatArray,
-    arrivals: FloatArray,
-    weights: FloatArray,
-    speedups: SpeedupVector,
-    servers: float,
-) -> Prices:
+def _start_prices(jobs: PricedJobs) -> Prices:
     """Return p/N times the weight of all jobs present when servers are shared equally.
 
     These are the prices of a batch under a power law, apart from when its jobs end.
     """
-    exponent = float(np.clip(np.mean(speedups.closest_exponents()), 0.05, 0.95))
-    ends = find_equal_share_ends(sizes, arrivals, speedups, servers)
+    exponent = float(np.clip(np.mean(jobs.speedups.closest_exponents()), 0.05, 0.95))
+    arrivals = jobs.arrivals
+    ends = find_equal_share_ends(jobs.sizes, arrivals, jobs.speedups, jobs.servers)
     last = float(ends.max())
     later = last + (last - float(arrivals.max())) * np.array(_LATER)
     times = np.unique(np.concatenate((arrivals, ends, later)))
     changes = np.zeros(len(times))
-    np.add.at(changes, np.searchsorted(times, arrivals), weights)
-    np.add.at(changes, np.searchsorted(times, ends), -weights)
+    np.add.at(changes, np.searchsorted(times, arrivals), jobs.weights)
+    np.add.at(changes, np.searchsorted(times, ends), -jobs.weights)
     present = np.maximum(np.cumsum(changes)[:-1], 0.0)
     present[times[:-1] >= last] = 0.0
-    return Prices(times, exponent / servers * present)
+    return Prices(times, exponent / jobs.servers * present)
 
 
 class _Search:
@@ -282,11 +250,11 @@ class _Search:
     def __init__(
         self,
         parts: list[PricedJobs],
-        servers: float,
         threads: ThreadPoolExecutor | None,
         report: Callable[[float], None],
     ) -> None:
-        self.parts, self.servers, self.threads, self.report = parts, servers, threads, report
+        self.parts, self.servers = parts, parts[0].servers
+        self.threads, self.report = threads, report
         self.is_large = threads is not None
         self.evaluations = 0  # in each climb, at most
         self.climbs = 0  # so far
@@ -365,7 +333,7 @@ class _Search:
         scale = max(self._evaluate(start, _ROUNDS[-1][-1]).bound, 1e-300)
         cuts, limits = [], []
         for _ in range(_MAX_CUTS):
-            priced = jobs.evaluate(times, here.prices, 1e-6, max_steps=30, for_each=True)
+            priced = jobs.evaluate(here, 1e-6, max_steps=30, for_each=True)
             bound = float(priced.costs.sum() - capacity @ here.prices)
             if not np.isfinite(bound):
                 break
@@ -395,11 +363,8 @@ class _Search:
         return self._evaluate(prices, smoothing).ends
 
     def _evaluate(self, prices: Prices, smoothing: float) -> _Value:
-        def evaluate(part: PricedJobs) -> PricedCosts:
-            return part.evaluate(prices.times, prices.prices, smoothing)
-
         run = map if self.threads is None else self.threads.map
-        costs = list(run(evaluate, self.parts))
+        costs = list(run(lambda part: part.evaluate(prices, smoothing), self.parts))
         capacity = self.servers * np.diff(prices.times)
         paid = float(capacity @ prices.prices)
         return _Value(
