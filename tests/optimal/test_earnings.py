@@ -13,7 +13,7 @@ from hesrpt import (
     PowerLaw,
     Speedup,
 )
-from hesrpt.optimal.certificate import bound_earnings
+from hesrpt.optimal.proof_kernel import bound_earnings
 from hesrpt.speedups import SpeedupVector
 
 
@@ -21,14 +21,15 @@ from hesrpt.speedups import SpeedupVector
     st.lists(st.floats(0.01, 5), min_size=1, max_size=5),
     st.sampled_from([PowerLaw(0.5), Amdahl(0.9), Amdahl(1.0), MEASURED, PowerLaw(0.3).limited(2)]),
     st.sampled_from([1.0, 4.0, 20.0]),
+    st.booleans(),
     st.integers(0, 1000),
 )
 def test_bound_is_valid_and_tight(
-    values: list[float], speedup: Speedup, servers: float, seed: int
+    values: list[float], speedup: Speedup, servers: float, is_rising: bool, seed: int
 ) -> None:
-    v = np.array(values)
-    speedups = SpeedupVector.repeat(speedup, len(v))
-    bound = bound_earnings(speedups, servers, v, enough=0.0, price=1.0).bound
+    v = np.sort(values) if is_rising else np.array(values)
+    shapes = SpeedupVector.repeat(speedup, len(v)).shapes(servers)
+    bound, _ = bound_earnings(shapes, v, servers, 0.0, 1.0, is_rising)
     rng = np.random.default_rng(seed)
     tried = servers * rng.dirichlet(np.full(len(v), rng.choice([0.1, 1.0])), size=200)
     assert np.all(speedup.rate(tried) @ v <= bound * (1 + 1e-12))
@@ -41,7 +42,8 @@ def test_bound_is_valid_and_tight(
 
 def test_bound_for_different_speedups() -> None:
     speedups = SpeedupVector.create([PowerLaw(0.5), Amdahl(0.9)])
-    bound = bound_earnings(speedups, 10.0, np.array([1.0, 2.0]), enough=0.0, price=0.1).bound
+    shapes, values = speedups.shapes(10.0), np.array([1.0, 2.0])
+    bound, _ = bound_earnings(shapes, values, 10.0, 0.0, 0.1, False)
     split = np.linspace(0, 10, 100_001)
     best = (PowerLaw(0.5).rate(split) + 2 * Amdahl(0.9).rate(10 - split)).max()
     assert bound == pytest.approx(best, rel=1e-8)

@@ -77,18 +77,6 @@ def test_selection_evaluates_the_selected_jobs(
 
 
 @every_vector
-@given(values=entries, start=st.integers(0, 16), stop=st.integers(0, 16))
-def test_slice_evaluates_consecutive_jobs(
-    speedups: SpeedupVector, values: FloatArray, start: int, stop: int
-) -> None:
-    part = speedups[start:stop]
-    assert list(part) == list(speedups)[start:stop]
-    assert_evaluates_each_job(part, values[start:stop])
-    assert_evaluates_each_job(part[1:], values[start:stop][1:])
-    assert_evaluates_each_job(part[::-2], values[start:stop][::-2])
-
-
-@every_vector
 def test_jobs_beyond_the_end_are_refused(speedups: SpeedupVector) -> None:
     assert speedups[-1] == speedups[15]
     with pytest.raises(IndexError):

@@ -202,10 +202,16 @@ def _bound_at_ends(
     """
     ends, prices = own.times, own.prices
     rounding = (count + 10) * _ROUNDING
+    # If the true rate may be higher by a part, so may the profit, at a price lower by this part.
+    error = _TABLE_ERROR if shape.family == TABLE else _FORMULA_ERROR
     profits = 0.0
     at_ends[0] = work * (1 - rounding)
     for interval in range(count):
-        profit = _bound_profit(shape, corners, servers, prices[interval] / value, points)
+        price = prices[interval] / value / (1 + error)
+        profit = _bound_profit(shape, corners, servers, price, _STEP, _FIRST_STEP, points)
+        profit *= 1 + error
+        if shape.family == TABLE:
+            profit += error * _PART_OF_PEAK * shape.high_rate
         profits += profit * (ends[interval + 1] - ends[interval])
         at_ends[interval + 1] = (work + weight * ends[interval + 1]) * (
             1 - rounding
@@ -214,46 +220,29 @@ def _bound_at_ends(
 
 @compiled
 def _bound_profit(
-    shape: Shape, corners: Corners, servers: float, price: float, points: FloatArray
+    shape: Shape,
+    corners: Corners,
+    servers: float,
+    price: float,
+    step: float,
+    first_step: float,
+    points: FloatArray,
 ) -> float:
     """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if the demand is right.
 
-    ``points`` is overwritten.
+    Rates are compared at a relative distance from the demand or, where that is 0, at parts of all
+    servers. ``points`` is overwritten.
     """
-    # If the true rate may be higher by a part, so may the profit, at a price lower by this part.
-    error = _TABLE_ERROR if shape.family == TABLE else _FORMULA_ERROR
-    price /= 1 + error
     guess = min(find_demand(shape, corners, price), servers)
     at, rates, lowest, highest = points
     for number in range(_POINTS):
         # The demand, and two points on either side. Some are the same if it is 0 or N.
         side = number - 2.0
-        here = guess * (1 + side * _STEP) if guess > 0 else max(side, 0.0) * _FIRST_STEP * servers
-        at[number] = min(here, servers)
+        here = guess * (1 + side * step) if guess > 0 else side * first_step * servers
+        at[number] = min(max(here, 0.0), servers)
         rates[number] = find_rate(shape, corners, at[number])
     bound = _bound_by_chords(at, rates, shape.high_rate, servers, price, lowest, highest)
-    bound = min(bound, shape.high_rate) * (1 + error)
-    return bound + (error * _PART_OF_PEAK * shape.high_rate if shape.family == TABLE else 0.0)
-
-
-@compiled
-def bound_profits_by_chords(
-    at: FloatArray,
-    rates: FloatArray,
-    fastest: FloatArray,
-    servers: float,
-    prices: FloatArray,
-    bounds: FloatArray,
-) -> None:
-    """Set a bound on the profit of each job, from its rates at the numbers of servers in its row.
-
-    ``fastest`` are the rates on all servers.
-    """
-    lowest, highest = np.empty(at.shape[1]), np.empty(at.shape[1])
-    for job in range(prices.size):
-        bounds[job] = _bound_by_chords(
-            at[job], rates[job], fastest[job], servers, prices[job], lowest, highest
-        )
+    return min(bound, shape.high_rate)
 
 
 @compiled
@@ -308,3 +297,111 @@ def _bound_by_chords(
                 peak = by_right - right * width
             bound = max(bound, peak)
     return bound
+
+
+# The distances for certificates: short ones for curved speedups, long ones for speedups that are
+# nearly straight.
+_STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
+# Greater prices of work are not told apart: they could overflow.
+_MAX_PRICE = 1e150
+
+
+@compiled
+def bound_phases(
+    shapes: Shapes,
+    values: FloatArray,
+    servers: float,
+    enough: FloatArray,
+    is_rising: bool,
+    earned: FloatArray,
+) -> None:
+    """Set bounds on what the first k jobs can earn per second, for each k that has a limit.
+
+    A bound is tight unless it is below the limit, ``enough``. See :func:`bound_earnings`.
+    """
+    price = enough[-1] / servers
+    for jobs in range(values.size, 0, -1):
+        if enough[jobs - 1] < inf:
+            earned[jobs - 1], price = bound_earnings(
+                shapes, values[:jobs], servers, enough[jobs - 1], price, is_rising
+            )
+
+
+@compiled
+def bound_earnings(
+    shapes: Shapes,
+    values: FloatArray,
+    servers: float,
+    enough: float,
+    price: float,
+    is_rising: bool,
+) -> tuple[float, float]:
+    """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N, and the price that gives it.
+
+    Every price gives a bound: the cost of all servers, plus the most that jobs can earn beyond the
+    price they pay. The bound is least at the right price, at which the jobs together demand exactly
+    N servers. The search starts at ``price`` and may stop once the bound is below ``enough``.
+
+    ``is_rising`` says that all jobs share one speedup, and values rise along the list. Then, if a
+    job gets no servers at a price, neither does any job before it, and none of them earns more.
+    """
+    # Bracket the right price in growing steps from the given one, then bisect.
+    least, is_too_low = _bound_by_demand(shapes, values, servers, price, is_rising)
+    best, low, high, factor = price, 0.0, price, 1.001
+    if is_too_low:
+        low, high = price, inf
+    while least > enough and (high == inf or high - low > 1e-15 * high):
+        if high == inf:
+            price = low * factor
+        elif low == 0.0:
+            price = high / factor if high > 1e-250 else 0.0
+        else:
+            price = (low + high) / 2
+        if not low < price < high:
+            break
+        factor = min(factor * factor, 1e30)
+        bound, is_too_low = _bound_by_demand(shapes, values, servers, price, is_rising)
+        if is_too_low:
+            low = price
+        else:
+            high = price
+        if bound < least:
+            least, best = bound, price
+    if least > enough and _bound_by_demand(shapes, values, servers, low, is_rising)[0] < least:
+        best = low
+
+    # The search relied on the demand that speedups compute. The final bound uses rates only.
+    points, bound = np.empty((4, _POINTS)), best * servers
+    for job in range(values.size - 1, -1, -1):
+        if values[job] > 0:
+            shape = shapes.records[shapes.of_job[job]]
+            relative, profit = min(best / values[job], _MAX_PRICE), inf
+            for step in _STEPS:
+                at_step = _bound_profit(
+                    shape, shapes.corners, servers, relative, step, step**3, points
+                )
+                profit = min(profit, at_step)
+            if is_rising and find_demand(shape, shapes.corners, relative) == 0:
+                if profit > 0:
+                    bound += profit * values[: job + 1].sum()
+                break
+            bound += profit * values[job]
+    return bound, best
+
+
+@compiled
+def _bound_by_demand(
+    shapes: Shapes, values: FloatArray, servers: float, price: float, is_rising: bool
+) -> tuple[float, bool]:
+    """Return about the bound at a price, and whether jobs demand too many servers at it."""
+    demand = earned = 0.0
+    for job in range(values.size - 1, -1, -1):
+        if values[job] > 0:
+            shape = shapes.records[shapes.of_job[job]]
+            relative = min(price / values[job], _MAX_PRICE)
+            wanted = find_demand(shape, shapes.corners, relative)
+            if wanted == 0 and is_rising:
+                break
+            demand += wanted
+            earned += values[job] * find_rate(shape, shapes.corners, wanted)
+    return price * (servers - demand) + earned, demand > servers

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,7 +75,7 @@ class Elementwise(ABC):
         vars(stacked).update(zip(cls.parameters, values, strict=True))
         return stacked
 
-    def entries(self, which: slice | IntArray) -> Elementwise:
+    def entries(self, which: IntArray) -> Elementwise:
         """Return the stacked functions of some entries."""
         if "parameters" not in vars(type(self)):
             return self  # the same function for all
@@ -204,20 +204,13 @@ class SpeedupVector(Elementwise):
     #: It stays None in a part of such a list, even if all speedups in that part are equal.
     shared: Speedup | None
 
-    def __init__(
-        self,
-        distinct: _Distinct,
-        which: IntArray | None,
-        jobs: int,
-        groups: list[_Group] | None = None,
-    ) -> None:
+    def __init__(self, distinct: _Distinct, which: IntArray | None, jobs: int) -> None:
         """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first.
 
         Use :meth:`create` or :meth:`repeat` instead.
         """
         self.shared = distinct.speedups[0] if which is None else None
         self._distinct, self._which, self._jobs = distinct, which, jobs
-        self._cached_groups = groups
 
     @classmethod
     def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
@@ -248,24 +241,9 @@ class SpeedupVector(Elementwise):
     def __iter__(self) -> Iterator[Speedup]:
         return (self[job] for job in range(self._jobs))
 
-    @overload
-    def __getitem__(self, key: int) -> Speedup: ...
-    @overload
-    def __getitem__(self, key: slice) -> SpeedupVector: ...
-    def __getitem__(self, key: int | slice) -> Speedup | SpeedupVector:
-        """Return the speedup of one job, or the speedups of consecutive jobs."""
-        if isinstance(key, slice):
-            start, stop, step = key.indices(self._jobs)
-            if step != 1:
-                return self.take(np.arange(self._jobs)[key])
-            if self._which is None:
-                return SpeedupVector(self._distinct, None, max(stop - start, 0))
-            # Cut the groups of this list rather than group the jobs again.
-            groups = [
-                part for group in self._groups if (part := group.cut(start, stop)) is not None
-            ]
-            return SpeedupVector(self._distinct, self._which[key], max(stop - start, 0), groups)
-        job = range(self._jobs)[key]
+    def __getitem__(self, job: int) -> Speedup:
+        """Return the speedup of one job."""
+        job = range(self._jobs)[job]
         return self._distinct.speedups[0 if self._which is None else int(self._which[job])]
 
     def take(self, jobs: IntArray) -> SpeedupVector:
@@ -328,12 +306,11 @@ class SpeedupVector(Elementwise):
 
     # --- evaluation --------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _groups(self) -> list[_Group]:
-        if self._cached_groups is None:
-            assert self._which is not None, "jobs that share one speedup need no groups"
-            self._cached_groups = self._distinct.group(self._which)
-        return self._cached_groups
+        """The jobs of each family of speedups, in ascending order, and their stacked speedups."""
+        assert self._which is not None, "jobs that share one speedup need no groups"
+        return self._distinct.group(self._which)
 
     def _evaluate(
         self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
@@ -341,7 +318,7 @@ class SpeedupVector(Elementwise):
         if self.shared is not None:
             return method(self.shared, values)
         if len(self._groups) == 1:
-            return method(self._groups[0].functions, values)
+            return method(self._groups[0][1], values)
         result = np.empty_like(values)
         for jobs, functions in self._groups:
             result[jobs] = method(functions, values[jobs])
@@ -367,6 +344,9 @@ class SpeedupVector(Elementwise):
 
     def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
         return self._evaluate(saving, lambda functions, each: functions.knee(each, max_servers))
+
+
+_Group: TypeAlias = tuple[IntArray, Elementwise]
 
 
 class _Distinct:
@@ -415,19 +395,5 @@ class _Distinct:
         for place, stacked in enumerate(stacks):
             jobs = np.flatnonzero(families == place)
             if len(jobs):
-                groups.append(_Group(jobs, stacked.entries(entry[which[jobs]])))
+                groups.append((jobs, stacked.entries(entry[which[jobs]])))
         return groups
-
-
-class _Group(NamedTuple):
-    """The jobs whose speedups are of one family, in ascending order."""
-
-    jobs: IntArray
-    functions: Elementwise
-
-    def cut(self, start: int, stop: int) -> _Group | None:
-        """Return the part of the group among the jobs from ``start`` to ``stop``, if any."""
-        first, last = np.searchsorted(self.jobs, (start, stop))
-        if first >= last:
-            return None
-        return _Group(self.jobs[first:last] - start, self.functions.entries(slice(first, last)))
