@@ -59,21 +59,16 @@ class Certificate:
         return self.plan.first_to_last
 
     @property
-    def values_in_order(self) -> FloatArray:
-        """The value of a unit of each job's work, in that order."""
-        return self.plan.values_in_order
-
-    @property
     def job_values(self) -> FloatArray:
         """The value of a unit of each job's work, in the order in which the jobs were given."""
-        values = np.empty_like(self.values_in_order)
-        values[self.first_to_last] = self.values_in_order
+        values = np.empty_like(self.plan.values_in_order)
+        values[self.first_to_last] = self.plan.values_in_order
         return values
 
     @property
     def lower_bound(self) -> float:
         """The total value of all work."""
-        return float(self.values_in_order @ self.plan.workload.sizes[self.first_to_last])
+        return float(self.plan.values_in_order @ self.plan.workload.sizes[self.first_to_last])
 
     @property
     def gap(self) -> float:

@@ -311,9 +311,14 @@ def solve_batch(
             up_to_here = up_to[here]
             before = up_to[here.start + 1 : here.stop + 1]
             log_ratio = log_ratio_before(weights[here], up_to_here, before)
-        own_time, delays, value = _terms(sizes[here], log_ratio, up_to_here, servers, p)
-        values[here] = value
-        total_value += float(value @ sizes[here])
+        own = own_share(log_ratio, p)
+        with np.errstate(divide="ignore", under="ignore"):
+            slowness = own**-p / servers**p
+            own_time = slowness * sizes[here]  # job k's own term of T_k
+            # Its term in the T of all jobs that end later.
+            delays = -np.expm1(log_ratio * (p / (1 - p))) * own_time
+            values[here] = up_to_here * own * slowness
+        total_value += float(values[here] @ sizes[here])
         delayed = delay + np.cumsum(delays)
         ends[here] = own_time + (delayed - delays)
         completion_times[first_to_last[here]] = ends[here]
@@ -328,21 +333,6 @@ def solve_batch(
     return ClosedFormOptimum(
         first_to_last, ends, values, total_value, completion_times, is_in_order
     )
-
-
-def _terms(
-    x: FloatArray, log_ratio: FloatArray, up_to: FloatArray, servers: float, p: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return job k's own term of T_k, its term in the T of all jobs that end later, and v_k.
-
-    ``log_ratio`` is log(W_{k−1}/W_k) and ``up_to`` is W_k.
-    """
-    own = own_share(log_ratio, p)
-    with np.errstate(divide="ignore", under="ignore"):
-        slowness = own**-p / servers**p
-        own_time = slowness * x
-        delays = -np.expm1(log_ratio * (p / (1 - p))) * own_time
-        return own_time, delays, up_to * own * slowness
 
 
 def sort_by_size(sizes: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -15,6 +15,7 @@ place in the list.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -87,19 +88,18 @@ def find_good_order(
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
+    jobs = sizes, speedups, servers, weights
     if len(sizes) <= _FEW_JOBS:
-        batch = _Batch(sizes, speedups, servers, weights, time_alone)
-        return _search_all_orders(batch, start)[::-1]
+        return _search_all_orders(*jobs, weights * time_alone, start)[::-1]
     starts = [start]
     for part in (len(sizes) ** -0.5, 1 / len(sizes)):
         rates = speedups.rate(np.minimum(usable, part * servers))
         starts.append(np.argsort(sizes / rates / weights, kind="stable")[::-1])
-    search = _Search(sizes, speedups, servers, weights)
+    search = _Search(*jobs)
     found = search.run(starts)
     if len(sizes) <= _SOME_JOBS:
         # A search is guided by Σ v x. What an order costs in the end may be less.
-        batch = _Batch(sizes, speedups, servers, weights, time_alone)
-        found = min(found, search.improve_nearby(start), key=batch.cost)
+        found = min(found, search.improve_nearby(start), key=partial(_find_final_cost, *jobs))
     return found[::-1]
 
 
@@ -278,58 +278,49 @@ def _rank(found: Iterable[tuple[float, IntArray]]) -> list[tuple[float, IntArray
     return sorted(distinct.values(), key=itemgetter(0))
 
 
-class _Batch:
-    """Jobs that are to be ordered. All orders run from the last job to end to the first."""
+def _search_all_orders(
+    sizes: FloatArray,
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    lowest_costs: FloatArray,
+    start: IntArray,
+) -> IntArray:
+    """Return the order with the least cost, by branch and bound from the last job to the first.
 
-    def __init__(
-        self,
-        sizes: FloatArray,
-        speedups: SpeedupVector,
-        servers: float,
-        weights: FloatArray,
-        time_alone: FloatArray,
-    ) -> None:
-        self.sizes, self.speedups, self.servers, self.weights = sizes, speedups, servers, weights
-        self.lowest_costs = weights * time_alone  # a lower bound on the cost of each job
-
-    def values(
-        self, jobs: IntArray, previous: JobValues | None = None, known: int = 0
-    ) -> JobValues:
-        """Return the values of jobs; the first ``known`` are copied from ``previous``."""
-        speedups = self.speedups.take(jobs)
-        return compute_job_values(speedups, self.servers, self.weights[jobs], previous, known)
-
-    def cost(self, order: IntArray) -> float:
-        """Return the weighted flow time that results from an order."""
-        execution = execute(
-            self.sizes,
-            self.speedups,
-            self.servers,
-            self.weights,
-            first_to_last=order[::-1],
-            ends_in_order=False,
-        )
-        return float(self.weights @ execution.completion_times)
-
-
-def _search_all_orders(batch: _Batch, start: IntArray) -> IntArray:
-    """Return the order with the least cost, by branch and bound from the last job to the first."""
-    best, least = start, batch.cost(start)
-    jobs = len(start)
+    ``lowest_costs`` are lower bounds on the cost of each job.
+    """
+    find_cost = partial(_find_final_cost, sizes, speedups, servers, weights)
+    best, least = start, find_cost(start)
     # A branch is the end of an order, the values of its jobs, and their part of the bound.
     branches: list[tuple[list[int], JobValues | None, float]] = [([], None, 0.0)]
     while branches:
         placed, previous, bound = branches.pop()
-        if bound + batch.lowest_costs.sum() - batch.lowest_costs[placed].sum() >= least:
+        if bound + lowest_costs.sum() - lowest_costs[placed].sum() >= least:
             continue
-        if len(placed) == jobs:
+        if len(placed) == len(start):
             order = np.array(placed)
-            if (cost := batch.cost(order)) < least:
+            if (cost := find_cost(order)) < least:
                 best, least = order, cost
             continue
         # The last branch is searched first: the one that follows the initial order.
         for job in [job for job in start.tolist() if job not in placed][::-1]:
-            values = batch.values(np.array([*placed, job]), previous, len(placed))
-            next_bound = bound + float(values.values[-1]) * float(batch.sizes[job])
+            listed = np.array([*placed, job])
+            values = compute_job_values(
+                speedups.take(listed), servers, weights[listed], previous, len(placed)
+            )
+            next_bound = bound + float(values.values[-1]) * float(sizes[job])
             branches.append(([*placed, job], values, next_bound))
     return best
+
+
+def _find_final_cost(
+    sizes: FloatArray,
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    order: IntArray,
+) -> float:
+    """Return the weighted flow time that results from an order."""
+    run = execute(sizes, speedups, servers, weights, order[::-1], ends_in_order=False)
+    return float(weights @ run.completion_times)

@@ -12,6 +12,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.objectives import (
+    FlowObjective,
     Objective,
     check_objective,
     check_weights,
@@ -82,7 +83,8 @@ class Plan(Schedule):
     @property
     def cost(self) -> float:
         """The cost that the plan minimises: the total over all jobs, or the makespan."""
-        return _cost(self.completion_times, self.workload, self.objective)
+        sizes, weights = self.workload.sizes, self.workload.weights
+        return total_cost(self.objective, self.completion_times, sizes, weights)
 
 
 def plan(
@@ -128,44 +130,30 @@ def plan(
         if not is_flow_objective(objective):
             if order is not None:
                 raise InputError("order has no meaning for the makespan: all jobs end at once")
-            solution = _solve_makespan(workload, speedups, servers, whole)
+            found, bound = _minimise_makespan(workload, speedups, servers, whole)
         else:
             requested = None if order is None else _check_order(order, len(workload))
-            solution = _solve_flow_time(workload, speedups, servers, objective, requested)
-        cost = _cost(solution.completion_times, workload, objective)
-    if not (np.isfinite(cost) and np.isfinite(solution.bound) and solution.bound > 0):
+            found, bound = _minimise_flow_time(
+                workload, speedups, servers, objective, whole, requested
+            )
+        cost = found.cost
+    if not (np.isfinite(cost) and np.isfinite(bound) and bound > 0):
         raise InputError(
             f"the cost of the plan is {cost!r}: this combination of sizes, weights and servers is "
             "too extreme for floating-point numbers"
         )
-    return Plan(
-        workload,
-        servers,
-        solution.completion_times,
-        solution.timeline,
-        objective,
-        whole,
-        solution.first_to_last,
-        solution.values,
-    )
+    return found
 
 
-@dataclass(frozen=True)
-class _Solution:
-    completion_times: FloatArray
-    timeline: Timeline
-    first_to_last: IntArray
-    values: FloatArray  # in that order
-    bound: float
-
-
-def _solve_flow_time(
+def _minimise_flow_time(
     workload: Workload,
     speedups: SpeedupVector,
     servers: float,
-    objective: Objective,
+    objective: FlowObjective,
+    whole: bool,
     requested: IntArray | None,
-) -> _Solution:
+) -> tuple[Plan, float]:
+    """Return a plan for the best order known, or the requested one, and its lower bound."""
     sizes = workload.sizes
     weights = flow_time_weights(objective, sizes, workload.weights)
     compared = None if favours_small_jobs(objective) else weights
@@ -188,35 +176,27 @@ def _solve_flow_time(
         weights_in_order = flow_time_weights(objective, sizes_in_order, given)
         optimum = solve_batch(sizes_in_order, order, servers, shared.p, weights_in_order)
         if optimum.is_in_order or is_proven:
-            timeline = ClosedFormTimeline(servers, shared.p, weights, optimum)
-            return _Solution(
-                optimum.completion_times,
-                timeline,
-                order,
-                optimum.values,
-                optimum.total_value,
-            )
+            line = ClosedFormTimeline(servers, shared.p, weights, optimum)
+            ends, values = optimum.completion_times, optimum.values
+            found = Plan(workload, servers, ends, line, objective, whole, order, values)
+            return found, optimum.total_value
 
     from hesrpt.optimal.execution import execute
 
     each_weight = weight_of_each_job(objective, sizes, workload.weights)
     execution = execute(sizes, speedups, servers, each_weight, order, ends_in_order=is_proven)
-    values = execution.values
+    job_values = execution.values
     if not np.array_equal(execution.first_to_last, order):
         # A bound holds for one completion order: use the order in which the jobs did end.
         order = execution.first_to_last
         last_to_first = order[::-1]
-        values = compute_job_values(
+        job_values = compute_job_values(
             speedups.take(last_to_first), servers, each_weight[last_to_first]
         )
-    value = values.values[::-1].copy()  # not a part of what the timeline works on
-    return _Solution(
-        execution.completion_times,
-        execution.timeline,
-        order,
-        value,
-        float(value @ sizes[order]),
-    )
+    values = job_values.values[::-1].copy()  # not a part of what the timeline works on
+    ends, timeline = execution.completion_times, execution.timeline
+    found = Plan(workload, servers, ends, timeline, objective, whole, order, values)
+    return found, float(values @ sizes[order])
 
 
 def find_proven_order(
@@ -245,9 +225,10 @@ def _is_falling(weights: FloatArray) -> bool:
     return bool(np.all(weights[1:] <= weights[:-1]))
 
 
-def _solve_makespan(
+def _minimise_makespan(
     workload: Workload, speedups: SpeedupVector, servers: float, whole: bool
-) -> _Solution:
+) -> tuple[Plan, float]:
+    """Return the plan with the least makespan, and its lower bound."""
     sizes = workload.sizes
     optimum = minimise_makespan(sizes, speedups, servers)
     timeline: Timeline
@@ -259,12 +240,9 @@ def _solve_makespan(
         times = np.where(early < optimum.makespan * (1 - 1e-9), early, optimum.makespan)
         timeline = ConstantTimeline(optimum.held, times)
     order = np.argsort(times, kind="stable")
-    value = optimum.job_values
-    return _Solution(times, timeline, order, value[order], float(value @ sizes))
-
-
-def _cost(times: FloatArray, workload: Workload, objective: Objective) -> float:
-    return total_cost(objective, times, workload.sizes, workload.weights)
+    values = optimum.job_values
+    found = Plan(workload, servers, times, timeline, "makespan", whole, order, values[order])
+    return found, float(values @ sizes)
 
 
 def _check_arguments(workload: Workload, servers: float, objective: str, whole: bool) -> float:

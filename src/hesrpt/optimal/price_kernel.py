@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.compiled import compiled
+from hesrpt.compiled import compiled, inlined
 from hesrpt.speedups.shape_kernel import Corners, Shape, find_both_demands, find_cheapest
 
 #: The most local minima that are kept for a job.
@@ -66,22 +66,28 @@ _SIDE = 1e-12
 _ROUNDING = 1e-11
 
 
+@inlined
+def _respond(
+    shape: Shape, corners: Corners, path: Path, interval: int, value: float, log_value: float
+) -> tuple[float, float, float, float]:
+    """Return the fewest and the most servers that a job wants in an interval, and their rates."""
+    price, log_price = path.prices[interval] / value, path.log_prices[interval] - log_value
+    return find_both_demands(shape, corners, price, log_price, _SIDE, _SIDE)
+
+
 @compiled
 def _work_at(
     shape: Shape, corners: Corners, path: Path, first: int, end: int, value: float
 ) -> tuple[float, float]:
     """Return the work done, and the profit made, in some intervals if work has this value."""
-    times, prices, log_prices = path
+    times, prices, _ = path
     log_value = log(value)
     work = profit = 0.0
     for interval in range(first, end):
-        price = prices[interval] / value
-        _, servers, _, rate = find_both_demands(
-            shape, corners, price, log_prices[interval] - log_value, _SIDE, _SIDE
-        )
+        _, servers, _, rate = _respond(shape, corners, path, interval, value, log_value)
         duration = times[interval + 1] - times[interval]
         work += rate * duration
-        profit += (rate - price * servers) * duration
+        profit += (rate - prices[interval] / value * servers) * duration
     return work, profit * value
 
 
@@ -170,7 +176,7 @@ def find_minima(
     all of this took.
     """
     sizes, shapes, corners = kinds.sizes, kinds.shapes, kinds.corners
-    times, prices, log_prices = path
+    times, prices, _ = path
     intervals = prices.size
     alive = np.empty(sizes.size, np.int64)
     work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
@@ -217,14 +223,12 @@ def find_minima(
                 while earlier > arrivals[job]:
                     earlier -= 1
                     duration = times[earlier + 1] - times[earlier]
-                    relative = prices[earlier] / value
-                    log_relative = log_prices[earlier] - log_value
-                    _, most, low_rate, high_rate = find_both_demands(
-                        shape, corners, relative, log_relative, _SIDE, _SIDE
+                    _, most, low_rate, high_rate = _respond(
+                        shape, corners, path, earlier, value, log_value
                     )
                     low += low_rate * duration
                     high += high_rate * duration
-                    profit += (high_rate - relative * most) * duration
+                    profit += (high_rate - prices[earlier] / value * most) * duration
                     steps += 1
                 size = sizes[job]
                 start_cost = value * size - value * profit
@@ -283,7 +287,7 @@ def add_usage(
     time at which each job ends.
     """
     sizes, shapes, corners = kinds.sizes, kinds.shapes, kinds.corners
-    times, prices, log_prices = path
+    times, prices, _ = path
     total = 0.0
     for number in range(kinds.weight.size):
         shape, weight = shapes[kinds.shape[number]], kinds.weight[number]
@@ -304,13 +308,8 @@ def add_usage(
                 low_work = high_work = 0.0
                 log_value = log(value)
                 for interval in range(first, last):
-                    _, _, low_rate, high_rate = find_both_demands(
-                        shape,
-                        corners,
-                        prices[interval] / value,
-                        log_prices[interval] - log_value,
-                        _SIDE,
-                        _SIDE,
+                    _, _, low_rate, high_rate = _respond(
+                        shape, corners, path, interval, value, log_value
                     )
                     low_work += low_rate * (times[interval + 1] - times[interval])
                     high_work += high_rate * (times[interval + 1] - times[interval])
@@ -318,14 +317,7 @@ def add_usage(
                 if low_work < high_work and size < high_work:
                     part = max(size - low_work, 0.0) / (high_work - low_work)
                 for interval in range(first, last):
-                    fewest, most, _, _ = find_both_demands(
-                        shape,
-                        corners,
-                        prices[interval] / value,
-                        log_prices[interval] - log_value,
-                        _SIDE,
-                        _SIDE,
-                    )
+                    fewest, most, _, _ = _respond(shape, corners, path, interval, value, log_value)
                     n = part * most + (1 - part) * fewest
                     usage[row, interval] += chance * n * (times[interval + 1] - times[interval])
                 end = times[last]
