@@ -153,16 +153,14 @@ def test_tampered_large_plan_is_rejected() -> None:
 
 
 class WrongDemand(Amdahl):
-    """A speedup with a wrong demand. Plans do not use it, but proofs look for prices with it."""
+    """A speedup with a wrong demand. Neither plans nor proofs use it."""
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         return np.where(price > 0, 0.7, 1.0) * super().demand(price, max_servers)
 
 
-def test_wrong_demand_is_detected() -> None:
-    wrong = plan(Workload(SIZES, WrongDemand(0.9)), 10)
-    with pytest.raises(CertificateError, match="servers can earn"):
-        verify(wrong)
+def test_wrong_demand_does_not_matter() -> None:
+    assert verify(plan(Workload(SIZES, WrongDemand(0.9)), 10)) < 1e-8
 
 
 class ExclusiveDemand(Speedup):

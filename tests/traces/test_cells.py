@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.traces.cells import TimeKind, parse_durations, parse_numbers, parse_times
+from hesrpt.traces.building import TimeKind, parse_durations, parse_numbers, parse_times
 
 DATES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(
     lambda date: date.replace(microsecond=0)

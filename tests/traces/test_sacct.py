@@ -20,7 +20,7 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace
-from hesrpt.traces.cells import SlurmId, count_tasks, parse_id
+from hesrpt.traces.table import SlurmId, count_tasks, parse_id
 
 
 def assert_parts_are_read(trace: Trace, estimates: list[float]) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hesrpt.errors import InputError
-from hesrpt.traces.building import Cells, JobParser, JobText, TraceBuilder
-from hesrpt.traces.cells import parse_times
+from hesrpt.traces.building import Cells, JobParser, JobText, TraceBuilder, parse_times
 from hesrpt.traces.table import COLUMNS
 from hesrpt.traces.trace import Trace
 from hesrpt.validation import shorten

@@ -16,9 +16,8 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.files import Block
 from hesrpt.traces.building import Cells, TraceBuilder
-from hesrpt.traces.cells import count_tasks, parse_id
 from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member
-from hesrpt.traces.table import Dialect, read_table
+from hesrpt.traces.table import Dialect, count_tasks, parse_id, read_table
 from hesrpt.traces.trace import Trace
 from hesrpt.units import MINUTE
 from hesrpt.validation import shorten
