@@ -73,6 +73,11 @@ class Exhibit:
     note: str = ""  # how it was computed
 
     @property
+    def is_beyond(self) -> bool:
+        """Whether the figure goes beyond the paper."""
+        return self.name.startswith("beyond")
+
+    @property
     def pages(self) -> dict[str, Figure]:
         """The figures by the names of their files."""
         further = {f"{self.name}_{page}": one for page, one in enumerate(self.further_pages, 2)}
