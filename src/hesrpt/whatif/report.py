@@ -62,8 +62,7 @@ def render_report(
         statistics=_STATISTICS,
         fairness=study.fairness(),
         base=study.base,
-        conditions=list_conditions(study),
-        omissions=OMISSIONS,
+        malleable_parts=measure_parts(study.trace, study.is_malleable),
         figures=embed_figures(study, variations),
         infinity=inf,
         provenance=provenance or _describe_provenance(study),
@@ -160,85 +159,4 @@ def _embed(title: str, figure: Figure) -> Markup:
     svg = text.getvalue()
     return Markup('<figure role="img" aria-label="{}">{}</figure>').format(
         title, Markup(svg[svg.index("<svg") :])
-    )
-
-
-#: What a study does not model, as sentences without an initial capital or a full stop.
-OMISSIONS = (
-    "where jobs run: any servers are as good as any others, so there is no fragmentation, no "
-    "topology and no difference between nodes, and memory, licences and input and output are never "
-    "scarce",
-    "how sites rank jobs: no priorities, fair shares, partitions, reservations or limits per user; "
-    "rigid policies serve jobs in the order of submission, apart from backfilling",
-    "failures and maintenance, and jobs that wait for other jobs",
-    "how users react: they submit the same jobs at the same times, even if earlier jobs end "
-    "sooner, and ask for the same servers, even if asking for fewer would be better for them",
-    "what it costs to make a job malleable, and energy",
-    "jobs in the machine when the trace starts: a replay starts with an empty machine",
-)
-
-
-def list_conditions(study: Study) -> list[str]:
-    """Return sentences on what would have to be true, without initial capitals or full stops."""
-    assumption = study.assumption
-    known = f"assumed: {assumption.text}; the trace does not record this"
-    if assumption.is_recorded:
-        known = f"the trace records: {assumption.text}, made concave and flat past its last point"
-    return [
-        f"jobs speed up as {known}. A job that ran for r seconds on q servers has size r·s(q), so "
-        "on q servers it again takes r seconds",
-        *_describe_reach(study),
-        _describe_malleability(study),
-        _describe_resizes(study),
-        _describe_knowledge(study),
-    ]
-
-
-def _describe_reach(study: Study) -> list[str]:
-    best = study.headline_policy or ""
-    part = study.extrapolation.beyond_request.get(best)
-    if not part or study.assumption.is_recorded:
-        return []
-    return [
-        f"this also holds where the trace shows nothing: under {get_title(best)}, {part:.0%} of "
-        "server time is on servers beyond what the jobs had asked for"
-    ]
-
-
-def _describe_malleability(study: Study) -> str:
-    anywhere = "can run on any whole number of servers up to its limit, anywhere on the machine"
-    if study.options.malleable.is_everything:
-        return f"every job {anywhere}"
-    jobs, hours = measure_parts(study.trace, study.is_malleable)
-    return (
-        f"{study.options.malleable.describe()} ({jobs:.0%} of the jobs, {hours:.0%} of the "
-        f"server-hours) are malleable: each of them {anywhere}"
-    )
-
-
-def _describe_resizes(study: Study) -> str:
-    cost = "costs nothing"
-    if study.options.resize_cost > 0:
-        cost = f"stops it for {study.options.resize_cost:g} s, and costs nothing else"
-    text = f"a malleable job can be resized at any moment, down to no server, and that {cost}"
-    best = study.headline_policy
-    tally = None if best is None else study.runs[best].tally
-    if best is None or tally is None:
-        return text
-    return f"{text}; {get_title(best)} does it {tally.resizes.mean():.1f} times per job"
-
-
-def _describe_knowledge(study: Study) -> str:
-    if study.headline_policy == "equi":
-        return "no sizes need be known: EQUI, which is best here, does not use them"
-    if study.options.sizes == "estimates":
-        return (
-            "users estimate as well as they did, and the system sees what fraction of a malleable "
-            "job is done"
-        )
-    if (error := study.options.size_error) > 0:
-        return f"sizes are known with an error of exp({error:g} Z), Z standard normal"
-    return (
-        "the system knows the size of a malleable job when it is submitted (EQUI does not need "
-        "to; --sizes estimates shows what users' estimates are good for)"
     )
