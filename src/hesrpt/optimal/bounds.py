@@ -367,15 +367,9 @@ def _prove_by_windows(bound: LowerBound) -> float:
     for window, jobs in zip(
         bound.windows, np.split(by_arrival, np.cumsum(sizes)[:-1]), strict=True
     ):
-        same = (
-            np.array_equal(window.workload.sizes, bound.workload.sizes[jobs])
-            and np.array_equal(window.workload.arrival_times, bound.workload.arrival_times[jobs])
-            and np.array_equal(window.weights, bound.weights[jobs])
-            and window.workload.speedups.equals(bound.workload.speedups.take(jobs)).all()
-            and window.servers == bound.servers
-            and (bound.whole or not window.whole)
-        )
-        if not same:
+        arrivals = bound.workload.arrival_times[jobs]
+        same_arrivals = np.array_equal(window.workload.arrival_times, arrivals)
+        if not same_arrivals or not _is_about(window, bound, jobs):
             raise CertificateError("a window of the bound is for other jobs or servers")
     return fsum(verify_bound(window) for window in bound.windows) * (1 - 4 * _ROUNDING)
 
@@ -387,21 +381,26 @@ def _prove_by_plan(bound: LowerBound) -> float:
     arrivals = workload.arrival_times
     if not np.all(arrivals == arrivals[0]):
         raise CertificateError("only jobs that arrive together can be bounded by a plan")
-    weights = weight_of_each_job(plan.objective, plan.workload.sizes, plan.workload.weights)
-    if (
-        len(plan.workload) != len(workload)
-        or not np.array_equal(plan.workload.sizes, workload.sizes)
-        or not plan.workload.speedups.equals(workload.speedups).all()
-        or not np.array_equal(weights, bound.weights)
-        or plan.servers != bound.servers
-        or (plan.whole and not bound.whole)
-    ):
+    if not _is_about(plan, bound, np.arange(len(workload))):
         raise CertificateError("the plan of the bound is for other jobs or servers")
     verify(plan)
     if not plan.certificate.proven:
         raise CertificateError("the plan of the bound is not proven")
     # The certificate is verified up to this tolerance.
     return plan.certificate.lower_bound * (1 - 1.1 * TOLERANCE)
+
+
+def _is_about(part: Plan | LowerBound, bound: LowerBound, jobs: IntArray) -> bool:
+    """Return whether a plan or a bound is about some jobs of a bound, apart from arrivals."""
+    workload = part.workload
+    weights = weight_of_each_job(part.objective, workload.sizes, workload.weights)
+    return bool(
+        np.array_equal(workload.sizes, bound.workload.sizes[jobs])
+        and np.array_equal(weights, bound.weights[jobs])
+        and workload.speedups.equals(bound.workload.speedups.take(jobs)).all()
+        and part.servers == bound.servers
+        and (bound.whole or not part.whole)
+    )
 
 
 # The relative rounding error of a product or a sum of two numbers.

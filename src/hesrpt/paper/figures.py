@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, nan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from hesrpt.plotting import draw_schedule, paper_figures
 from hesrpt.plotting.style import format_ratio
 from hesrpt.policies import Knee
 from hesrpt.policies.registry import get_title
-from hesrpt.readers import Curve
+from hesrpt.readers import Curve, read_curves
 from hesrpt.simulator import simulate
 from hesrpt.simulator.simulation import tune_knee
 from hesrpt.speedups import Amdahl, PowerLaw, fit_amdahl, fit_power_law
@@ -41,26 +42,11 @@ from hesrpt.workload import Workload
 #: The paper's fits to PARSEC-3 benchmarks. It does not publish the measured points.
 PARSEC = {"blackscholes": 0.89, "bodytrack": 0.82, "canneal": 0.69}
 
-_DLPERF = (1, 8, 16, 32)
-#: Published throughputs, as speedups. Training of neural networks on V100 GPUs: DLPerf benchmark
-#: test report v1.0, 2020 (github.com/Oneflow-Inc/DLPerf), 32-bit floats, batches of 32 (BERT base)
-#: and 128 (ResNet-50) on each GPU. Tensor contraction on the cores of one processor: the README of
-#: github.com/galeselee/HOSCF.
-PUBLISHED = tuple(
-    Curve(application, tuple(map(float, servers)), tuple(rate / rates[0] for rate in rates))
-    for application, servers, rates in (
-        ("ResNet-50, PyTorch", _DLPERF, (354.40, 2719.07, 5307.21, 10632.33)),
-        ("BERT, OneFlow", _DLPERF, (145.21, 1042.98, 1890.26, 3715.08)),
-        ("BERT, TensorFlow", _DLPERF, (106.80, 806.56, 1090.20, 1923.68)),
-        ("BERT, PaddlePaddle", _DLPERF, (132.64, 615.12, 1116.02, 2073.60)),
-        ("BERT, MXNet", _DLPERF, (127.05, 928.03, 1136.44, 1895.50)),
-        (
-            "tensor contraction",
-            (1, 2, 4, 8, 16, 32, 64),
-            tuple(1 / ms for ms in (35338, 17916.3, 8895.6, 4657.5, 2326.4, 1138.6, 697.85)),
-        ),
-    )
-)
+#: Published throughputs. Training of neural networks on V100 GPUs: DLPerf benchmark test report
+#: v1.0, 2020 (github.com/Oneflow-Inc/DLPerf), 32-bit floats, batches of 32 (BERT base) and 128
+#: (ResNet-50) on each GPU. Tensor contraction on the cores of one processor, where a throughput is
+#: the inverse of the time: the README of github.com/galeselee/HOSCF.
+PUBLISHED = read_curves(Path(__file__).with_name("published_curves.csv"))
 
 _POWERS_SHOWN = (0.05, 0.3, 0.5, 0.7, 0.9, 1.0)
 #: The number of measured curves on one page.
