@@ -61,11 +61,6 @@ def check_weights(objective: Objective, weights: FloatArray | None) -> None:
         )
 
 
-def favours_small_jobs(objective: Objective) -> bool:
-    """Return whether smaller jobs weigh no less than larger ones by definition."""
-    return not needs_weights(objective)
-
-
 def flow_time_weights(
     objective: Objective, sizes: FloatArray, weights: FloatArray | None
 ) -> FloatArray | None:

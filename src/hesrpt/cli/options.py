@@ -26,7 +26,8 @@ from hesrpt.cli.completion import (
 )
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
-from hesrpt.policies import POLICIES, list_malleable_policies
+from hesrpt.objectives import needs_weights
+from hesrpt.policies import POLICIES, get_policy, list_malleable_policies
 from hesrpt.units import parse_bytes
 from hesrpt.validation import check_choice, check_positive, check_whole_number
 from hesrpt.workload import SIZES, Workload
@@ -384,9 +385,12 @@ def check_columns(policies: Iterable[str], workload: Workload) -> None:
     """Raise an error if a policy needs a column that the jobs do not have."""
     malleable = list_malleable_policies()
     for policy in policies:
-        if policy == "hesrpt-weighted" and workload.weights is None:
+        if policy not in POLICIES:
+            continue  # it is refused when it is used
+        objective = getattr(get_policy(policy), "objective", "flow")
+        if needs_weights(objective) and workload.weights is None:
             column = "weight"
-        elif policy in POLICIES and policy not in malleable and workload.requested is None:
+        elif policy not in malleable and workload.requested is None:
             column = "requested"
         else:
             continue

@@ -16,7 +16,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
-from hesrpt.objectives import COSTS, favours_small_jobs, is_flow_objective
+from hesrpt.objectives import COSTS, is_flow_objective
 from hesrpt.optimal.closed_form import ClosedFormTimeline
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
@@ -87,8 +87,7 @@ class Certificate:
             return True
         if plan.workload.speedups.shared is None or not _is_rising(plan.workload.sizes[order]):
             return False
-        weights = None if favours_small_jobs(plan.objective) else plan.weights
-        return weights is None or _is_rising(-weights[order])
+        return plan.weights is None or _is_rising(-plan.weights[order])
 
     @property
     def proven(self) -> bool:
@@ -105,8 +104,7 @@ class Certificate:
             return "the speedup cannot be computed exactly enough for this many servers"
         if plan.workload.speedups.shared is None:
             return "jobs have different speedups, so the best completion order is not known"
-        weights = None if favours_small_jobs(plan.objective) else plan.weights
-        if weights is not None:
+        if (weights := plan.weights) is not None:
             by_size = np.lexsort((-weights, plan.workload.sizes))
             if not _is_rising(-weights[by_size]):
                 return (

@@ -16,7 +16,6 @@ from hesrpt.objectives import (
     Objective,
     check_objective,
     check_weights,
-    favours_small_jobs,
     flow_time_weights,
     is_flow_objective,
     total_cost,
@@ -156,8 +155,7 @@ def _minimise_flow_time(
     """Return a plan for the best order known, or the requested one, and its lower bound."""
     sizes = workload.sizes
     weights = flow_time_weights(objective, sizes, workload.weights)
-    compared = None if favours_small_jobs(objective) else weights
-    proven = find_proven_order(sizes, speedups, compared)
+    proven = find_proven_order(sizes, speedups, weights)
     if requested is not None:
         order, sizes_in_order = requested, sizes[requested]
         is_proven = proven is not None and np.array_equal(proven[0], requested)

@@ -190,9 +190,7 @@ def refine_prices(
         best = best.divide(np.concatenate((search.find_ends(best, 0.001), middles)))
         best = search.polish(search.climb(search.climb(best, 0.003), 0.001))
     if search.climbed is not None and search.climbed[0] is best:
-        costs = np.empty(len(jobs))
-        costs[jobs.order] = search.climbed[1]
-        return best, costs
+        return best, search.climbed[1][np.argsort(jobs.order)]
     return best, _find_costs(jobs, best)
 
 
@@ -220,9 +218,7 @@ def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> Prices:
 
 def _find_costs(jobs: PricedJobs, best: Prices) -> FloatArray:
     """Return about what each job costs, in the order in which the jobs were given."""
-    costs = np.empty(len(jobs))
-    costs[jobs.order] = jobs.evaluate(best, 1e-6, max_steps=100).costs
-    return costs
+    return jobs.evaluate(best, 1e-6, max_steps=100).costs[np.argsort(jobs.order)]
 
 
 def _start_prices(jobs: PricedJobs) -> Prices:
