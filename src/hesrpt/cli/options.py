@@ -26,7 +26,7 @@ from hesrpt.cli.completion import (
 )
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
-from hesrpt.objectives import needs_weights
+from hesrpt.objectives import FlowObjective, needs_weights
 from hesrpt.policies import POLICIES, get_policy, list_malleable_policies
 from hesrpt.units import parse_bytes
 from hesrpt.validation import check_choice, check_positive, check_whole_number
@@ -387,7 +387,7 @@ def check_columns(policies: Iterable[str], workload: Workload) -> None:
     for policy in policies:
         if policy not in POLICIES:
             continue  # it is refused when it is used
-        objective = getattr(get_policy(policy), "objective", "flow")
+        objective: FlowObjective = getattr(get_policy(policy), "objective", "flow")
         if needs_weights(objective) and workload.weights is None:
             column = "weight"
         elif policy not in malleable and workload.requested is None:

@@ -113,12 +113,10 @@ def compute_job_values(
         cost, p = np.cumsum(weights), shared.p
         own = own_share(log_ratio_before(weights, cost, np.append(0.0, cost[:-1])), p)
         values, prices = own ** (1 - p) * cost / servers**p, p * cost / servers
-        copy_values(batch, found.line, found.places, values, prices)
-        return found
     copy_values(batch, found.line, found.places, values, prices)
-    has_prefix = can_be_summed(batch)
-    response_sums = create_response_sums(jobs, has_prefix=has_prefix)
-    value_places(batch, found.line, found.places, len(values), jobs, EXACT, response_sums)
+    if len(values) < jobs:
+        response_sums = create_response_sums(jobs, has_prefix=can_be_summed(batch))
+        value_places(batch, found.line, found.places, len(values), jobs, EXACT, response_sums)
     return found
 
 

@@ -230,15 +230,6 @@ def _assemble(
     return Reproduction(settings, exhibits, claims)
 
 
-# Headings of columns whose names are not plain words.
-_HEADINGS = {
-    "r_squared_power_law": "R² of k^p",
-    "parallel_fraction": "f of Amdahl's law",
-    "r_squared_amdahl": "R² of Amdahl's law",
-    "better": "better fit",
-}
-
-
 def prepare_directory(out: str | Path) -> Path:
     """Create a directory if needed, and raise an error if it cannot be written to."""
     directory = Path(out)
@@ -275,7 +266,6 @@ def write_pages(directory: Path, reproduction: Reproduction) -> None:
             claims=reproduction.claims,
             counts=count_verdicts(reproduction.claims),
             rules=RULES,
-            headings=_HEADINGS,
             shape=SHAPE,
             versions=get_versions(),
         )

@@ -208,10 +208,7 @@ def _select_rising(points: _Points) -> BoolArray:
     if middle[-1] >= _FALLS_BELOW * height:
         return group >= 0
     if peak == 0:
-        raise FitError(
-            "the speedups do not grow with the servers, so the fit fails: the greatest of "
-            f"{format_count(len(points.speedups), 'point')} is the first, {points.speedups[0]:.6g}"
-        )
+        raise _refuse(len(points.speedups), f"the first, {points.speedups[0]:.6g}")
     return group <= peak
 
 
@@ -235,11 +232,15 @@ def _minimise(
     # The bounded search never evaluates the ends of the interval.
     parameter = min((float(found.x), float(grid[best])), key=loss)
     if parameter <= 1e-6:
-        raise FitError(
-            "the speedups do not grow with the servers, so the fit fails: the greatest of "
-            f"{format_count(len(target), 'point')} is {np.exp(target.max()):.6g}"
-        )
+        raise _refuse(len(target), f"{np.exp(target.max()):.6g}")
     return parameter
+
+
+def _refuse(points: int, greatest: str) -> FitError:
+    return FitError(
+        "the speedups do not grow with the servers, so the fit fails: the greatest of "
+        f"{format_count(points, 'point')} is {greatest}"
+    )
 
 
 def _standard_error(
