@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 from support.trace_samples import make_trace
 
-from hesrpt import InputError, PowerLaw
+from hesrpt import InputError, PowerLaw, Speedup
 from hesrpt.traces import Trace
-from hesrpt.whatif import StudyOptions, assume_speedup, run_study
+from hesrpt.whatif import Assumption, StudyOptions, assume_speedup, run_study
 from hesrpt.whatif.assumptions import DEFAULT_LIMIT
 
 CURVES = "application,workers,speedup\na,1,1\na,4,3\na,8,2.5\nb,1,1\nb,2,1.2\n"
+
+
+def _draw_speedups(assumption: Assumption, trace: Trace) -> Speedup | list[Speedup]:
+    drawn = assumption.draw(trace, seed=0)
+    return assumption.list_speedups(drawn, limits=np.full(len(trace), 8.0), machine=8.0)
 
 
 def test_number_is_a_power_law_that_all_jobs_share() -> None:
@@ -21,7 +26,7 @@ def test_number_is_a_power_law_that_all_jobs_share() -> None:
     for p in (0.7, "0.7", " .7 "):
         assumption = assume_speedup(p)
         assert assumption.is_shared
-        assert assumption.list_speedups(assumption.draw(trace, seed=0)) == PowerLaw(0.7)
+        assert _draw_speedups(assumption, trace) == PowerLaw(0.7)
         assert assumption.text == f"s(k) = k^0.7, {DEFAULT_LIMIT.text}"
     assert assume_speedup(0.7, max_servers="none").text == "s(k) = k^0.7"
 
@@ -29,7 +34,7 @@ def test_number_is_a_power_law_that_all_jobs_share() -> None:
 def test_distribution_gives_each_job_its_own_power() -> None:
     assumption = assume_speedup("uniform(0.4, 0.9)")
     trace = make_trace(range(10_000), [1.0] * 10_000, [1.0] * 10_000)
-    drawn = assumption.list_speedups(assumption.draw(trace, seed=0))
+    drawn = _draw_speedups(assumption, trace)
     assert isinstance(drawn, list)
     powers = np.array([speedup.p for speedup in drawn if isinstance(speedup, PowerLaw)])
     assert len(powers) == 10_000

@@ -14,8 +14,7 @@ place in the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 
 import numpy as np
@@ -88,18 +87,25 @@ def find_good_order(
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
-    jobs = sizes, speedups, servers, weights
+
+    def find_cost(order: IntArray) -> float:
+        """Return the weighted flow time that results from an order."""
+        run = execute(sizes, speedups, servers, weights, order[::-1], ends_in_order=False)
+        return float(weights @ run.completion_times)
+
     if len(sizes) <= _FEW_JOBS:
-        return _search_all_orders(*jobs, weights * time_alone, start)[::-1]
+        alone = weights * time_alone
+        found = _search_all_orders(sizes, speedups, servers, weights, alone, start, find_cost)
+        return found[::-1]
     starts = [start]
     for part in (len(sizes) ** -0.5, 1 / len(sizes)):
         rates = speedups.rate(np.minimum(usable, part * servers))
         starts.append(np.argsort(sizes / rates / weights, kind="stable")[::-1])
-    search = _Search(*jobs)
+    search = _Search(sizes, speedups, servers, weights)
     found = search.run(starts)
     if len(sizes) <= _SOME_JOBS:
         # A search is guided by Σ v x. What an order costs in the end may be less.
-        found = min(found, search.improve_nearby(start), key=partial(_find_final_cost, *jobs))
+        found = min(found, search.improve_nearby(start), key=find_cost)
     return found[::-1]
 
 
@@ -285,12 +291,12 @@ def _search_all_orders(
     weights: FloatArray,
     lowest_costs: FloatArray,
     start: IntArray,
+    find_cost: Callable[[IntArray], float],
 ) -> IntArray:
     """Return the order with the least cost, by branch and bound from the last job to the first.
 
     ``lowest_costs`` are lower bounds on the cost of each job.
     """
-    find_cost = partial(_find_final_cost, sizes, speedups, servers, weights)
     best, least = start, find_cost(start)
     # A branch is the end of an order, the values of its jobs, and their part of the bound.
     branches: list[tuple[list[int], JobValues | None, float]] = [([], None, 0.0)]
@@ -312,15 +318,3 @@ def _search_all_orders(
             next_bound = bound + float(values.values[-1]) * float(sizes[job])
             branches.append(([*placed, job], values, next_bound))
     return best
-
-
-def _find_final_cost(
-    sizes: FloatArray,
-    speedups: SpeedupVector,
-    servers: float,
-    weights: FloatArray,
-    order: IntArray,
-) -> float:
-    """Return the weighted flow time that results from an order."""
-    run = execute(sizes, speedups, servers, weights, order[::-1], ends_in_order=False)
-    return float(weights @ run.completion_times)

@@ -194,18 +194,15 @@ class Assumption:
             return np.array([numbers[speedup] for speedup in trace.speedups])
         return np.random.default_rng(seed).integers(len(self.speedups), size=len(trace))
 
-    def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
-        """Return the speedups that jobs have drawn: one if all share it, or one for each job."""
-        if self.is_shared:
-            return self.speedups[0]
-        return [self.speedups[number] for number in drawn.tolist()]
-
-    def list_limited_speedups(
+    def list_speedups(
         self, drawn: IntArray, limits: FloatArray, machine: float
     ) -> Speedup | list[Speedup]:
-        """Return the same speedups for jobs that cannot use more servers than their limits."""
+        """Return the speedups that jobs have drawn, if they cannot use more servers than a limit.
+
+        The result is one speedup if all jobs share it, or one for each job.
+        """
         if limits.min() >= machine:
-            return self.list_speedups(drawn)
+            return self.speedups[0] if self.is_shared else [self.speedups[n] for n in drawn]
         if self.is_shared and limits.min() == limits.max():
             return self.speedups[0].limited(float(limits[0]))
         # Equal speedups are one object, which makes grouping them faster.

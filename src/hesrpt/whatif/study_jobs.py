@@ -274,8 +274,9 @@ class StudyJobs:
 
     @cached_property
     def _unlimited(self) -> SpeedupVector:
-        speedups = self.assumption.list_speedups(self.drawn)
-        return Workload(np.ones(len(self.trace)), speedups).speedups
+        jobs = len(self.trace)
+        speedups = self.assumption.list_speedups(self.drawn, np.full(jobs, np.inf), np.inf)
+        return Workload(np.ones(jobs), speedups).speedups
 
     @property
     def limits(self) -> FloatArray:
@@ -305,7 +306,7 @@ class StudyJobs:
         has_estimate = np.isfinite(trace.estimates)
         return Workload(
             trace.runtimes * rate(trace.servers),
-            self.assumption.list_limited_speedups(self.drawn, limits, float(self.machine)),
+            self.assumption.list_speedups(self.drawn, limits, float(self.machine)),
             arrivals=trace.submit_times,
             names=trace.names,
             requested=trace.servers,
