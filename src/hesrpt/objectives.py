@@ -22,8 +22,6 @@ COSTS: dict[Objective, str] = {
     "weighted": "weighted flow time",
     "makespan": "makespan",
 }
-
-
 #: The same for the help of commands.
 SUMMARY = "flow (mean flow time), slowdown, weighted (flow time) or makespan"
 

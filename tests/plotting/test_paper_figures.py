@@ -52,6 +52,8 @@ def test_panels_of_mean_flow_times_share_one_scale(table: FlowTimeTable) -> None
 def test_ratios_are_drawn_over_a_linear_p_axis(table: FlowTimeTable) -> None:
     (axes,) = paper_figures.draw_ratios(table).axes
     assert axes.get_xscale() == "linear"
+    assert axes.get_xlim() == (0, 1.03)
+    assert axes.get_xticks() == pytest.approx(POWERS)
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     assert np.asarray(lines["EQUI"].get_xdata()) == pytest.approx(POWERS)
     assert np.asarray(lines["EQUI"].get_ydata()) == pytest.approx([3, 3, 3])

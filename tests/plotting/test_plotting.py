@@ -19,7 +19,7 @@ from hesrpt.plotting import (
     get_styles,
     save_figure,
 )
-from hesrpt.plotting.style import use_log_scale, use_power_axis
+from hesrpt.plotting.style import use_log_scale
 from hesrpt.policies.registry import POLICIES
 from hesrpt.traces.trace import RECORDED
 
@@ -176,13 +176,6 @@ def test_log_axes_have_plain_ticks_at_any_length(
     axes.set_ylim(low, high)
     ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
     assert ticks == pytest.approx(expected)
-
-
-def test_axis_of_p_is_linear_with_a_tick_at_each_power() -> None:
-    axes = Figure().subplots()
-    use_power_axis(axes, [0.05, 0.9, 0.99])
-    assert axes.get_xscale() == "linear"
-    assert axes.get_xticks() == pytest.approx([0.05, 0.9, 0.99])
 
 
 # --- saving -----------------------------------------------------------------------------------

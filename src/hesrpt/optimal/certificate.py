@@ -236,7 +236,7 @@ def _check_fields(plan: Plan) -> None:
     check_numbers("completion time", plan.completion_times, jobs)
     check_numbers("job value", plan.values_in_order, jobs)
     order = plan.first_to_last
-    is_list = type(order) is np.ndarray and order.dtype.kind == "i"
+    is_list = type(order) is np.ndarray and order.dtype.kind == "i" and order.ndim == 1
     if not is_list or not np.array_equal(np.sort(order), np.arange(jobs)):
         raise CertificateError(
             "the completion order of the certificate does not contain each job once"

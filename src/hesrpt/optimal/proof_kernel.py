@@ -370,22 +370,28 @@ def bound_earnings(
     if least > enough and _bound_by_demand(shapes, values, servers, low, is_rising)[0] < least:
         best = low
 
-    # The search relied on the demand that speedups compute. The final bound uses rates only.
-    points, bound = np.empty((4, _POINTS)), best * servers
-    for job in range(values.size - 1, -1, -1):
-        if values[job] > 0:
-            shape = shapes.records[shapes.of_job[job]]
-            relative, profit = min(best / values[job], _MAX_PRICE), inf
-            for step in _STEPS:
-                at_step = _bound_profit(
-                    shape, shapes.corners, servers, relative, step, step**3, points
-                )
-                profit = min(profit, at_step)
-            if is_rising and find_demand(shape, shapes.corners, relative) == 0:
-                if profit > 0:
-                    bound += profit * values[: job + 1].sum()
-                break
-            bound += profit * values[job]
+    # The search relied on the demand that speedups compute. The final bound uses rates only. As a
+    # rule, one distance is enough.
+    points, bound = np.empty((4, _POINTS)), inf
+    for steps in (1, len(_STEPS)):
+        bound = best * servers
+        for job in range(values.size - 1, -1, -1):
+            if values[job] > 0:
+                shape = shapes.records[shapes.of_job[job]]
+                relative, profit = min(best / values[job], _MAX_PRICE), inf
+                for number in range(steps):
+                    step = _STEPS[number]
+                    at_step = _bound_profit(
+                        shape, shapes.corners, servers, relative, step, step**3, points
+                    )
+                    profit = min(profit, at_step)
+                if is_rising and find_demand(shape, shapes.corners, relative) == 0:
+                    if profit > 0:
+                        bound += profit * values[: job + 1].sum()
+                    break
+                bound += profit * values[job]
+        if bound <= enough:
+            break
     return bound, best
 
 

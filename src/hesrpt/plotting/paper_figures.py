@@ -30,7 +30,6 @@ from hesrpt.plotting.style import (
     format_ratio,
     get_style,
     use_log_scale,
-    use_power_axis,
     with_house_style,
     write_beside,
 )
@@ -113,7 +112,8 @@ def _draw_ratios(axes: Axes, table: FlowTimeTable) -> None:
             ratios = table.ratios_by_set(p, policy)
             points.append((p, table.ratio(p, policy), float(ratios.min()), float(ratios.max())))
         _draw_line(axes, points, get_style(policy).line_options)
-    use_power_axis(axes, table.powers)
+    axes.set(xlim=(0, 1.03), xlabel="p", xticks=table.powers)
+    axes.xaxis.set_major_formatter("{x:g}")
     use_log_scale(axes)
 
 

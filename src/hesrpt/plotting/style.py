@@ -15,7 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import matplotlib.figure
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
@@ -134,13 +134,6 @@ def use_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
     axis.set_major_locator(_PlainLogLocator())
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(NullLocator())
-
-
-def use_power_axis(axes: Axes, powers: Sequence[float]) -> None:
-    """Make the x axis a linear axis of p from 0 to 1, with a tick at each of ``powers``."""
-    axes.set(xlim=(0, 1.03), xlabel="p")
-    axes.xaxis.set_major_locator(FixedLocator(list(powers)))
-    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def align_crowded_labels(axes: Axes, distance: float = 0.12) -> None:

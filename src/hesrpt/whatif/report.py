@@ -25,8 +25,6 @@ from hesrpt.whatif.malleability import measure_parts
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
 
-_STATISTICS = ("mean", "median", "p95", "p99")
-
 
 def render_report(
     study: Study, variations: Variations | None = None, provenance: Mapping[str, Any] | None = None
@@ -59,7 +57,7 @@ def render_report(
         name=Path(study.trace.source).name,
         dates=_list_dates(study),
         overloaded=[policy for policy, run in study.runs.items() if run.is_overloaded],
-        statistics=_STATISTICS,
+        statistics=("mean", "median", "p95", "p99"),
         fairness=study.fairness(),
         base=study.base,
         malleable_parts=measure_parts(study.trace, study.is_malleable),

@@ -60,7 +60,8 @@ class Sensitivity:
             points = self.select(parameter)
             for other in BASELINES:
                 tried = ", ".join(f"{point.value:g}" for point in points)
-                subject = f"against {_name(other)}, {label} {tried}: adaptive"
+                name = "EASY" if other == "easy" else get_title(other)
+                subject = f"against {name}, {label} {tried}: adaptive"
                 paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]
                 if len(paying) == len(points):
                     sentences.append(f"{subject} always pays off")
@@ -76,10 +77,6 @@ class Sensitivity:
             {"parameter": point.parameter, "value": point.value, **point.flow_times}
             for point in self.points
         ]
-
-
-def _name(policy: str) -> str:
-    return policy.upper() if policy == "easy" else get_title(policy)
 
 
 def run_sensitivity(
