@@ -27,7 +27,7 @@ BATCH_WEIGHT = 1e-3
 #: When the first job joins others, this is believed of f, with the weight of this many jobs.
 PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
 #: The jobs seen so far are a batch to the extent that they are still there, or this times as much
-#: if jobs differ: few servers help most of them, so prices fall faster than the number of jobs.
+#: if jobs have speedups of their own. That was found by trial.
 BATCH_IF_DIFFERENT = 4.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, up to a maximum.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
