@@ -119,18 +119,18 @@ def _tabulate_whole_servers(records: Any, corners: Corners) -> Corners:
 
 def find_shape(speedup: Speedup, servers: float) -> FoundShape:
     """Return a speedup on [0, servers] in the form that compiled code knows."""
-    if type(speedup) is PowerLaw:
+    if type(speedup) is PowerLaw:  # not a subclass, which may have rates of its own
         return FoundShape(POWER, speedup.p, servers)
     if type(speedup) is Amdahl:
         return FoundShape(AMDAHL, speedup.parallel_fraction, servers)
-    if isinstance(speedup, Limited):
+    if type(speedup) is Limited:
         return find_shape(speedup.base, min(servers, speedup.limit))
-    if isinstance(speedup, TimeShared):
+    if type(speedup) is TimeShared:
         base = find_shape(speedup.base, max(servers, 1.0))
         if base.family != TABLE and base.high > 1 and servers > 1:
             return base if base.is_whole else base._replace(low=1.0)
         return _create_table(speedup, np.append([0.0, 1.0], base.at[base.at > 1]), servers)
-    if isinstance(speedup, WholeServers) and servers == int(servers):
+    if type(speedup) is WholeServers and servers == int(servers):
         base = find_shape(speedup.base, servers)
         if base.family != TABLE:
             return base._replace(is_whole=True, low=0.0)
@@ -138,7 +138,7 @@ def find_shape(speedup: Speedup, servers: float) -> FoundShape:
         whole = np.unique(np.append(np.floor(base.at), np.ceil(base.at)))
         at, _ = concave_hull(whole.tolist(), speedup.rate(whole).tolist())
         return _create_table(speedup, at, servers)
-    if isinstance(speedup, PiecewiseLinear):
+    if isinstance(speedup, PiecewiseLinear) and type(speedup).rate is PiecewiseLinear.rate:
         return _create_table(speedup, speedup.knots[0], servers)
     return find_shape(Custom(speedup.rate).tabulate(servers), servers)
 
