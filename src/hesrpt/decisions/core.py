@@ -57,7 +57,7 @@ from hesrpt.decisions.events import (
     finish,
     steer,
 )
-from hesrpt.decisions.learning import round_width, sum_durations
+from hesrpt.decisions.learning import sum_durations
 from hesrpt.decisions.predecessors import Predecessors
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
@@ -335,9 +335,8 @@ class Core:
             return self._complete_items(job, job.remove_queued_items(items), commands)
         if job.is_bag:
             sums = sum_durations(seconds)
-            width = round_width(batch.width)
-            job.durations.add_sums(width, sums)
-            self.allocator.all_durations.add_sums(width, sums)
+            job.durations.add_sums(batch.width, sums)
+            self.allocator.all_durations.add_sums(batch.width, sums)
         else:
             self._learn_from_command(job, batch, seconds[0])
         return self._complete_items(job, len(items), commands) or is_first

@@ -110,15 +110,6 @@ class DurationSums(NamedTuple):
     squares: float  # the sum of the squared durations
 
 
-def round_width(width: float) -> int:
-    """Return a width as durations are kept by it: wide ones in steps of 5%, or there were many.
-
-    >>> round_width(2.6), round_width(20.3), round_width(1000.0), round_width(1010.0)
-    (3, 20, 992, 992)
-    """
-    return round(width) if width <= 20 else round(exp(round(log(width) * 20) / 20))
-
-
 def sum_durations(seconds: Sequence[float]) -> DurationSums:
     """Return the sums over the durations of items."""
     return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
@@ -140,12 +131,15 @@ class ItemDurations:
     # The last p for which the duration of an item alone was asked, and that duration.
     _alone: tuple[float, float] | None = field(default=None, repr=False, compare=False)
 
-    def add(self, width: int, *seconds: float) -> None:
+    def add(self, width: float, *seconds: float) -> None:
         """Add finished items of one width."""
         self.add_sums(width, sum_durations(seconds))
 
-    def add_sums(self, width: int, sums: DurationSums) -> None:
+    def add_sums(self, mean_width: float, sums: DurationSums) -> None:
         """Add finished items of one width, of which only the sums are known."""
+        # Wide ones in steps of 10%, or there were too many widths.
+        steps = round(log(mean_width) * 10)
+        width = round(mean_width) if mean_width < 10 else round(exp(steps / 10))
         self.counts[width] = self.counts.get(width, 0) + sums.items
         total = max(sums.total, 1e-9 * sums.items)
         self.seconds[width] = self.seconds.get(width, 0.0) + total
@@ -235,8 +229,6 @@ _FORGETTING = 0.5
 _MAX_RUNS = 8
 # How many kinds to keep: those that ran last.
 _MAX_KINDS = 1000
-# How many widths of a run to keep: with more, neighbours are merged.
-_MAX_WIDTHS = 32
 # How many items a command counts for, when p is fitted: it is long, so chance matters less.
 _COMMAND_WEIGHT = 4.0
 
@@ -256,13 +248,12 @@ class LearnedRun:
 
     def to_json(self) -> str:
         """Return what was learned as JSON, without the number and the kind."""
-        durations = _merge_widths(self.durations)
-        widths = {k: [n, durations.seconds[k]] for k, n in durations.counts.items()}
+        widths = {k: [n, self.durations.seconds[k]] for k, n in self.durations.counts.items()}
         values = {
             "is_bag": self.is_bag,
             "given_p": self.given_p,
             "widths": widths,
-            "squares": durations.squares,
+            "squares": self.durations.squares,
         }
         return json.dumps(values)
 
@@ -413,15 +404,3 @@ def _measure_runs(runs: Sequence[LearnedRun]) -> Evidence:
             seconds = factor * run.durations.seconds[width]
             commands.add_sums(width, DurationSums(factor * count, seconds, 0.0))
     return learned.plus(commands.measure_p())
-
-
-def _merge_widths(durations: ItemDurations) -> ItemDurations:
-    """Return durations of not too many widths: neighbouring ones are merged."""
-    if len(durations.counts) <= _MAX_WIDTHS:
-        return durations
-    merged = ItemDurations(squares=durations.squares)
-    step = log(max(durations.counts)) / (_MAX_WIDTHS - 1)
-    for width, count in durations.counts.items():
-        nearest = max(round(exp(round(log(width) / step) * step)), 1)
-        merged.add_sums(nearest, DurationSums(count, durations.seconds[width], 0.0))
-    return merged

@@ -33,7 +33,7 @@ from hesrpt.decisions.events import (
     Resize,
     Start,
 )
-from hesrpt.decisions.learning import ItemDurations, SharedEvidence, round_width
+from hesrpt.decisions.learning import ItemDurations, SharedEvidence
 from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
@@ -222,7 +222,7 @@ _MAX_ERROR = 0.2
 # Small differences make policies decide differently, so that flow times differ by this fraction.
 _CHANCE = 0.03
 # By how much p may be off if a job had fewer servers, times the logarithm of how many times fewer.
-_EXTRAPOLATION = 0.05
+_EXTRAPOLATION = 0.1
 # How many standard errors p may be off.
 _ERRORS = 2.0
 # The range of p. A bag of independent items has p = 1.
@@ -447,7 +447,7 @@ def _learn(history: RunHistory) -> list[tuple[Speedup, float]]:
         if record.spec.is_bag and timings:
             widths = history.trace_servers(record.number).measure_widths(timings)
             for width, timing in zip(widths.tolist(), timings, strict=True):
-                durations.add(round_width(width), timing.seconds)
+                durations.add(width, timing.seconds)
     learned = []
     for record, durations in zip(history.records, jobs, strict=True):
         known, widest = durations.believe(), max(durations.counts, default=1)
