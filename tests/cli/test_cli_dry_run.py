@@ -58,7 +58,7 @@ def test_commands_are_shown_as_they_would_run(tmp_path: Path) -> None:
         shell = ["sh", "-c", entry["command"]]
         printed += subprocess.check_output(shell, cwd=entry["directory"], text=True)
     assert (tmp_path / "letters.txt").read_text() == "a b\nit's\n$HOME\nn; touch gone\n"
-    assert printed == "--frame=7 it's\nfrom $0{servers}\n"  # it waits at first
+    assert printed == "--frame=7 it's\nfrom $01\n"  # the last one starts on one server
 
 
 def test_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:

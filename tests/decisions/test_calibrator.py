@@ -98,7 +98,7 @@ def test_known_sizes_count_beside_unknown_ones() -> None:
     core = Core(16, "adaptive")
     core.handle(*create_commands(10.0, None, 4000.0))
     shortest, unknown, longest = (job.planned for job in core.jobs.values())
-    assert shortest > unknown >= longest
+    assert shortest >= unknown > longest
     assert get_calibration(core).jobs_seen == 2
     estimate = core.allocator.estimate_remaining
     assert estimate(core.jobs["1"], 0.0) == pytest.approx(2005.0)

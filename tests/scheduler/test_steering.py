@@ -13,7 +13,7 @@ from support.core_jobs import bag, count_servers
 from support.paused_engine import PausedEngine, wait_until_read
 from support.stepping import KillSwitch, SteppedEngine, finish
 
-from hesrpt import InputError, Pool
+from hesrpt import InputError, Pool, PowerLaw
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
 from hesrpt.jobs.command_template import CommandTemplate
@@ -77,7 +77,13 @@ def test_paused_job_lets_its_items_end_and_starts_none(create: Create) -> None:
 def test_weight_can_be_changed_while_a_job_runs(create: Create) -> None:
     pool, engine = create(policy="hesrpt-weighted", servers=4)
     small, large = (
-        pool.add_jobs([replace_spec(create_command(None, items=40), name=name, size=size)])[0]
+        pool.add_jobs(
+            [
+                replace_spec(
+                    create_command(None, items=40), name=name, size=size, speedup=PowerLaw(0.8)
+                )
+            ]
+        )[0]
         for name, size in (("small", 40.0), ("large", 80.0))
     )
     engine.step()

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from math import inf
 from sys import maxsize
 
-from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.learning import ItemDurations, SharedEvidence
 from hesrpt.jobs.item_resources import GPU, PARTS
 from hesrpt.jobs.job_end import JobEnd
 from hesrpt.jobs.job_spec import PLAIN_GROUP, Group, JobSpec
@@ -77,6 +77,7 @@ class ResourceStock:
 class Tally:
     """What the jobs of a run hold together, and which of them have changed."""
 
+    time: float = 0.0  # of the latest event
     observed: int = 0  # servers that all jobs hold
     #: Those that hold or are planned other servers than when this was last cleared; some may have
     #: ended since.
@@ -88,12 +89,13 @@ class BatchInFlight:
     """An item that was given to the engine and has not ended, or several, one after another."""
 
     started: float  # when the item started that runs now
-    width: int  # how many servers its job held when it started, including its own
     servers: int  # 0 while it waits in the engine for a server, or is suspended
     items_left: int = 1  # how many of its items have not ended
     suspended_at: float | None = None  # None: it is not suspended
     suspended_servers: int = 0  # how many servers it had before
     gpus: tuple[int, ...] = ()  # the indices of those that it holds
+    job_held: float = 0.0  # how many seconds of servers its job had held when it started
+    width: float = 1.0  # how many its job held on average while its last item ran
 
     @property
     def last_servers(self) -> int:
@@ -136,7 +138,10 @@ class ActiveJob:
     denied: int = 0  # servers that the policy would give it, but that are too few for it
     waited_work: float = 0.0  # what it would have done on them, in seconds on one server
     observed: int = 0  # servers that it holds
+    observed_since: float = 0.0
+    held_before: float = 0.0  # how many seconds of servers it had held by then
     tally: Tally = field(default_factory=Tally)  # of all jobs
+    evidence: SharedEvidence = field(default_factory=SharedEvidence)  # from all jobs
     max_width: int = 0  # the most servers that one command can have
     stock: ResourceStock = field(default_factory=ResourceStock)  # what all jobs share
     need: dict[str, int] = field(init=False)  # of each kind, for an item or its command
@@ -147,7 +152,7 @@ class ActiveJob:
     previous_width: int = 0
 
     def __post_init__(self) -> None:
-        self.durations = ItemDurations(prior=self.spec.prior)
+        self.durations = ItemDurations(prior=self.spec.prior, shared=self.evidence)
         self.name, self.is_bag = self.spec.name, self.spec.resize is None
         self.need = to_parts(self.spec.resources) if self.spec.resources else {}
         if self.need:
@@ -282,6 +287,11 @@ class ActiveJob:
         """The speedup that was given, or the one learned so far."""
         return self.spec.speedup or _get_power_law(self.durations.p)
 
+    @property
+    def cautious_speedup(self) -> Speedup:
+        """The speedup to plan with."""
+        return self.spec.speedup or _get_power_law(self.durations.believe().cautious_p)
+
     def add_in_flight(self, items: Sequence[int], batch: BatchInFlight) -> None:
         """Record that items were given to the engine together."""
         batch.items_left = len(items)
@@ -291,6 +301,21 @@ class ActiveJob:
         self.in_flight.update(dict.fromkeys(items, batch))
         self.batches.add(batch)
         self._add_observed(batch.servers)
+        self.start_item(batch, batch.started)
+
+    def start_item(self, batch: BatchInFlight, time: float) -> None:
+        """Record that an item of a batch starts."""
+        batch.started, batch.job_held = time, self._count_server_seconds(time)
+
+    def measure_width(self, batch: BatchInFlight, time: float) -> float:
+        """Return how many servers it has held on average since an item of a batch started."""
+        seconds = batch.measure_seconds(time)
+        if seconds <= 0:
+            return max(self.observed, 1)
+        return max((self._count_server_seconds(time) - batch.job_held) / seconds, 1.0)
+
+    def _count_server_seconds(self, time: float) -> float:
+        return self.held_before + self.observed * (time - self.observed_since)
 
     def set_servers(self, in_flight: BatchInFlight, servers: int) -> None:
         """Record that what is in flight now has this many servers."""
@@ -338,6 +363,8 @@ class ActiveJob:
 
     def _add_observed(self, servers: int) -> None:
         if servers:
+            time = self.tally.time
+            self.held_before, self.observed_since = self._count_server_seconds(time), time
             self.observed += servers
             self.tally.observed += servers
             self.tally.changed.add(self)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.learning import Evidence, ItemDurations, SharedEvidence
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Adaptive,
@@ -244,6 +244,7 @@ class Allocator:
         self.calibration: Calibration | None = None
         self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
         self._told: list[ActiveJob] = []  # these jobs
+        self.evidence = SharedEvidence()  # about p, from all jobs
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
@@ -263,7 +264,8 @@ class Allocator:
         items = float(job.remaining_items)
         for batch in job.batches:
             if batch.servers > 0:
-                rate = float(job.speedup(batch.width)) / batch.width
+                width = job.measure_width(batch, time)
+                rate = float(job.speedup(width)) / width
                 finished = (time - batch.started) * rate / item_seconds
                 items -= min(finished, 1 - _MIN_REMAINING)
         remaining = items * item_seconds
@@ -288,7 +290,9 @@ class Allocator:
         if job.is_size_known:  # of most jobs that wait, nothing is
             item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
         if item_seconds is None:
-            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
+            prior = job.spec.prior
+            belief = Evidence.of(prior.p, prior.p_error).plus(self.evidence.predict())
+            item_seconds = self.all_durations.measure_item_seconds(belief.p)
         return item_seconds or _DEFAULT_ITEM_SECONDS
 
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
@@ -359,7 +363,8 @@ class Allocator:
                 job.planned = needed
                 free -= needed
         self._apply_policy(elastic, jobs, servers, max(free, 0), time)
-        _let_unknown_jobs_start(jobs, servers)
+        if self.policy.uses_sizes:
+            _let_unknown_jobs_start(jobs, servers)
         self._allocated_at = time
         for job, planned in zip(jobs, before, strict=True):
             if job.planned != planned:
@@ -525,9 +530,10 @@ def describe_jobs(
 ) -> State:
     """Return the state of these jobs as policies see it, if need be with other speedups."""
     if speedups is None and len(jobs) <= _MAX_EXACT_JOBS:
-        speedups = [limit_speedup(job.speedup, job.server_limit, servers) for job in jobs]
+        limits = [(job.cautious_speedup, job.server_limit) for job in jobs]
+        speedups = [limit_speedup(speedup, limit, servers) for speedup, limit in limits]
     elif speedups is None:
-        speedups = [job.speedup for job in jobs]
+        speedups = [job.cautious_speedup for job in jobs]
     return State(
         time=time,
         servers=float(servers),

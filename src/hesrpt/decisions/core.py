@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf
+from math import inf, isclose
 from operator import itemgetter
 
 from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, ResourceStock, Tally
@@ -117,6 +117,7 @@ class Core:
         """Apply events to the state; return what follows at once. :meth:`decide` must be next."""
         commands: list[Command] = []
         for event in events:
+            self.tally.time = event.time
             self._needs_plan |= self._apply(event, commands)
             self._has_news |= not isinstance(event, Tick)
             for arrival in self.predecessors.release(commands):
@@ -128,6 +129,7 @@ class Core:
         """Decide what starts and stops after the events that were applied."""
         needs_plan, has_news = self._needs_plan, self._has_news
         self._needs_plan = self._has_news = False
+        self.tally.time = time
         commands: list[Command] = []
         if needs_plan or (time - self.planned_at >= self.replan_seconds and self.jobs):
             self.planned_at = time
@@ -236,6 +238,7 @@ class Core:
             max_width=self.max_width,
             stock=self.stock,
             tally=self.tally,
+            evidence=self.allocator.evidence,
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
             self.allocator.add_command_size(size)
@@ -317,7 +320,8 @@ class Core:
         batch = job.remove_in_flight(items)
         if batch is None:
             return None
-        batch.started = time  # then the next one started
+        batch.width = job.measure_width(batch, time)
+        job.start_item(batch, time)  # the next one
         if batch.items_left == 0 and batch.servers > 0:
             self._pass_on_server(time)
         return batch
@@ -325,15 +329,14 @@ class Core:
     def _finish_items(self, event: ItemsFinished, job: ActiveJob, commands: list[Command]) -> bool:
         """Learn from items of one batch that are done; return whether a new plan is needed."""
         items, seconds = event.items, event.seconds
-        width_at_end, is_first = job.observed, not job.durations.counts
+        is_first = not job.durations.counts
         batch = self._end_items(job, items, event.time)
         if batch is None:  # they were done before they could be stopped, and the job goes on
             return self._complete_items(job, job.remove_queued_items(items), commands)
         if job.is_bag:
-            width = max(round((batch.width + width_at_end) / 2), 1)
             sums = sum_durations(seconds)
-            job.durations.add_sums(width, sums)
-            self.allocator.all_durations.add_sums(width, sums)
+            job.durations.add_sums(batch.width, sums)
+            self.allocator.all_durations.add_sums(batch.width, sums)
         else:
             self._learn_from_command(job, batch, seconds[0])
         return self._complete_items(job, len(items), commands) or is_first
@@ -343,7 +346,7 @@ class Core:
         work = job.work_done + seconds * float(job.speedup(width))
         if not job.is_size_known:
             self.allocator.add_command_size(work)
-        had_one_width = job.work_done == 0 and batch.width == width
+        had_one_width = job.work_done == 0 and isclose(batch.width, width)
         if job.spec.speedup is None and had_one_width:
             job.durations.add(width, width * seconds)
         else:
@@ -483,7 +486,7 @@ class Core:
             owner, batch = self._queued.pop(0)
             if batch in owner.batches:
                 owner.set_servers(batch, 1)
-                batch.started, batch.width = time, owner.observed
+                owner.start_item(batch, time)
                 return
 
     def _queue_items(self, time: float) -> Iterable[Command]:
@@ -525,7 +528,6 @@ class Core:
 
     def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         """Start the next items of a bag, as many as a server should be given at once."""
-        width = max(job.observed + servers, 1)
         count = 1
         if self.batch_seconds > 0 and job.durations.counts:
             # Items that take more than half of that travel alone, and are recorded as they end.
@@ -534,7 +536,7 @@ class Core:
             fair = job.waiting_items // (2 * max(job.planned, 1))
             count = max(min(fitting, max(fair, fitting // _SHRINKING)), 1)
         items = job.take_items(min(count, max_items))
-        batch = BatchInFlight(time, width, servers)
+        batch = BatchInFlight(time, servers)
         job.add_in_flight(items, batch)
         return Start(job.name, items[0], next_items=items[1:] or (), gpus=batch.gpus)
 
@@ -548,7 +550,7 @@ class Core:
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
         job.retry_queue.clear()
-        batch = BatchInFlight(time, width, width)
+        batch = BatchInFlight(time, width)
         job.add_in_flight((0,), batch)
         job.resized_at = time
         job.waited_work, job.denied = 0.0, 0

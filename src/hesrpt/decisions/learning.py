@@ -11,24 +11,95 @@ servers, and under k^p, log(k·t) = log x + (1 − p) log k, where x is its size
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 from operator import mul
 from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PRIOR_WEIGHT, JobSpec, Prior
 
 _MIN_P, _MAX_P = 0.01, 0.99
-# Durations are taken to scatter at least this much, relative to their mean.
-_MIN_SPREAD = 0.02
+# How much durations scatter, relative to their mean, and as how many items that counts.
+_SPREAD, _SPREAD_WEIGHT = 0.3, 5.0
+# How much a wide item counts: p should fit best where decisions matter, so by width to this power.
+_WIDTH_POWER = 2.0
+# No speedup is a power law. Its p is off by this much, divided by the log of the range of widths.
+_MISFIT = 0.15
+# How many standard errors to stay below the likeliest p: believing too much costs more.
+_CAUTION = 1.5
+#: How much the p of jobs differ, as a standard deviation; those of one kind differ by less.
+JOB_SPREAD, KIND_SPREAD = 0.1, 0.05
+# By how many of the latest jobs others are judged.
+_MAX_JOBS = 100
 
 
-class WidthSums(NamedTuple):
-    """Sums over items for a line through log durations against log widths."""
+class Evidence(NamedTuple):
+    """What is known about a p, as a normal distribution; pieces of evidence add up."""
 
-    variance: float  # Σ (x − x̄)², where x is the logarithm of a width
-    covariance: float  # Σ (x − x̄)(y − ȳ), where y is the logarithm of a mean duration
+    weight: float = 0.0  # 1 / variance
+    total: float = 0.0  # the weight times the mean
+
+    @classmethod
+    def of(cls, p: float, error: float) -> Evidence:
+        """Return the evidence that p is known with a standard error."""
+        return cls(error**-2, p * error**-2)
+
+    def plus(self, other: Evidence, factor: float = 1.0) -> Evidence:
+        """Return both together, the other one as often as the factor says."""
+        weight, total = self.weight + factor * other.weight, self.total + factor * other.total
+        return Evidence(weight, total) if weight > 0 else Evidence()
+
+    def widen(self, spread: float) -> Evidence:
+        """Return what this says of another p that differs by this standard deviation."""
+        scale = 1 / (1 + self.weight * spread**2)
+        return Evidence(self.weight * scale, self.total * scale)
+
+    @property
+    def p(self) -> float:
+        """The likeliest p."""
+        return _limit_p(self.total / self.weight)
+
+    @property
+    def cautious_p(self) -> float:
+        """The p to plan with."""
+        return _limit_p(self.total / self.weight - _CAUTION * self.error)
+
+    @property
+    def error(self) -> float:
+        """The standard error of p."""
+        return 1 / sqrt(self.weight)
+
+
+def _limit_p(p: float) -> float:
+    """Return a p that a power law can have, rounded to two digits: more would be noise."""
+    return round(min(max(p, _MIN_P), _MAX_P), 2)
+
+
+class SharedEvidence:
+    """What the latest jobs of a run say about the p of another one."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[ItemDurations] = deque()
+        self._total = Evidence()
+
+    def update(self, job: ItemDurations) -> None:
+        """Learn what a job says now."""
+        if job.told is None:
+            self._jobs.append(job)
+            if len(self._jobs) > _MAX_JOBS:
+                self._replace(self._jobs.popleft(), None)
+        self._replace(job, job.measure_p().widen(JOB_SPREAD))
+
+    def _replace(self, job: ItemDurations, told: Evidence | None) -> None:
+        self._total = self._total.plus(job.told or Evidence(), -1.0).plus(told or Evidence())
+        job.told = told
+
+    def predict(self, job: ItemDurations | None = None) -> Evidence:
+        """Return what others say about the p of a job."""
+        told = None if job is None else job.told
+        return self._total.plus(told or Evidence(), -1.0).widen(JOB_SPREAD)
 
 
 class DurationSums(NamedTuple):
@@ -55,21 +126,27 @@ class ItemDurations:
     seconds: dict[int, float] = field(default_factory=dict)
     squares: float = 0.0  # the sum of the squared durations
     prior: Prior = NOTHING_KNOWN
-    _fitted_p: float | None = field(default=None, repr=False, compare=False)
+    shared: SharedEvidence | None = field(default=None, repr=False, compare=False)
+    told: Evidence | None = field(default=None, repr=False, compare=False)  # what it told others
     # The last p for which the duration of an item alone was asked, and that duration.
     _alone: tuple[float, float] | None = field(default=None, repr=False, compare=False)
 
-    def add(self, width: int, *seconds: float) -> None:
+    def add(self, width: float, *seconds: float) -> None:
         """Add finished items of one width."""
         self.add_sums(width, sum_durations(seconds))
 
-    def add_sums(self, width: int, sums: DurationSums) -> None:
+    def add_sums(self, mean_width: float, sums: DurationSums) -> None:
         """Add finished items of one width, of which only the sums are known."""
+        # Wide ones in steps of 10%, or there were too many widths.
+        steps = round(log(mean_width) * 10)
+        width = round(mean_width) if mean_width < 10 else round(exp(steps / 10))
         self.counts[width] = self.counts.get(width, 0) + sums.items
         total = max(sums.total, 1e-9 * sums.items)
         self.seconds[width] = self.seconds.get(width, 0.0) + total
         self.squares += sums.squares
-        self._fitted_p = self._alone = None
+        self._alone = None
+        if self.shared is not None:
+            self.shared.update(self)
 
     @property
     def items(self) -> float:
@@ -78,29 +155,34 @@ class ItemDurations:
 
     @property
     def p(self) -> float:
-        """The fitted power of the speedup, rounded to two digits: more would be noise."""
-        if self._fitted_p is None:
-            # Items of one width say nothing about p.
-            sums = [self.sum_widths()] if len(self.counts) > 1 else []
-            self._fitted_p = fit_p(sums, self.prior)
-        return self._fitted_p
+        """The likeliest power of the speedup."""
+        return self.believe().p
 
-    @property
-    def p_error(self) -> float:
-        """The standard error of p: of the fit, and of the prior as far as it counts."""
-        if not self.counts:
-            return self.prior.p_error
-        return estimate_p_error([self.sum_widths()], self.relative_spread, self.prior)
+    def believe(self) -> Evidence:
+        """Return what is known about p: from items, other jobs, and before the first item."""
+        known = self.measure_p().plus(Evidence.of(self.prior.p, self.prior.p_error))
+        return known if self.shared is None else known.plus(self.shared.predict(self))
 
-    def sum_widths(self) -> WidthSums:
-        """Return the sums from which p is fitted."""
-        total = self.items
-        points = [(log(k), log(self.seconds[k] / n), n) for k, n in self.counts.items()]
-        x_mean = sum(x * n for x, _, n in points) / total
-        y_mean = sum(y * n for _, y, n in points) / total
-        covariance = sum((x - x_mean) * (y - y_mean) * n for x, y, n in points)
-        variance = sum((x - x_mean) ** 2 * n for x, _, n in points)
-        return WidthSums(variance, covariance)
+    def measure_p(self) -> Evidence:
+        """Return what the items alone say about p: nothing, if they had one width."""
+        if len(self.counts) < 2:
+            return Evidence()
+        points = [(k, n, self.seconds[k] / n) for k, n in self.counts.items()]
+        logs = [(n * k**_WIDTH_POWER, log(k), log(mean)) for k, n, mean in points]
+        weights = sum(weight for weight, _, _ in logs)
+        x_mean = sum(weight * x for weight, x, _ in logs) / weights
+        y_mean = sum(weight * y for weight, _, y in logs) / weights
+        variance = sum(weight * (x - x_mean) ** 2 for weight, x, _ in logs)
+        covariance = sum(weight * (x - x_mean) * (y - y_mean) for weight, x, y in logs)
+        slope = covariance / variance
+        unexplained = sum(n * (y - y_mean - slope * (x - x_mean)) ** 2 for n, x, y in logs)
+        within = max(self.squares / sum(n * mean**2 for _, n, mean in points) - 1, 0.0)
+        items, known = self.items, _SPREAD_WEIGHT * _SPREAD**2
+        spread = (items * (unexplained / weights + within) + known) / (items + _SPREAD_WEIGHT)
+        # As if all had the weight of the widest, at most.
+        noise = spread * max(self.counts) ** _WIDTH_POWER
+        fit = Evidence.of(1 - slope, sqrt(noise / variance))
+        return fit.widen(_MISFIT / log(max(self.counts) / min(self.counts)))
 
     @property
     def mean_seconds(self) -> float:
@@ -134,27 +216,6 @@ class ItemDurations:
         return (measured * items + known * PRIOR_WEIGHT) / (items + PRIOR_WEIGHT)
 
 
-def fit_p(sums: Iterable[WidthSums], prior: Prior) -> float:
-    """Return the p of k^p that fits jobs with the same speedup, rounded to two digits."""
-    covariance, variance = prior.p_weight * (1 - prior.p), prior.p_weight
-    for each in sums:
-        covariance += each.covariance
-        variance += each.variance
-    return round(min(max(1 - covariance / variance, _MIN_P), _MAX_P), 2)
-
-
-def estimate_p_error(sums: Iterable[WidthSums], relative_spread: float, prior: Prior) -> float:
-    """Return the standard error of :func:`fit_p`.
-
-    The items add the scatter of their durations, and the prior its own error, each as far as it
-    counts. Without different widths, nothing is learned about p, and the prior's error remains.
-    """
-    variance = sum(each.variance for each in sums)
-    own_share = variance / (variance + prior.p_weight)
-    own_error = max(relative_spread, _MIN_SPREAD) / sqrt(variance) if variance > 0 else 0.0
-    return sqrt((own_share * own_error) ** 2 + ((1 - own_share) * prior.p_error) ** 2)
-
-
 # --- what the jobs of each kind have taught -----------------------------------------------------
 #
 # A *run of a job* is one observation: how long the items took that it did between a start of the
@@ -168,10 +229,6 @@ _FORGETTING = 0.5
 _MAX_RUNS = 8
 # How many kinds to keep: those that ran last.
 _MAX_KINDS = 1000
-# How many widths of a run to keep: with more, neighbours are merged.
-_MAX_WIDTHS = 32
-# The weight of what is known about p, at most: a job must be able to prove to be different.
-_MAX_P_WEIGHT = 20.0
 # How many items a command counts for, when p is fitted: it is long, so chance matters less.
 _COMMAND_WEIGHT = 4.0
 
@@ -191,13 +248,12 @@ class LearnedRun:
 
     def to_json(self) -> str:
         """Return what was learned as JSON, without the number and the kind."""
-        durations = _merge_widths(self.durations)
-        widths = {k: [n, durations.seconds[k]] for k, n in durations.counts.items()}
+        widths = {k: [n, self.durations.seconds[k]] for k, n in self.durations.counts.items()}
         values = {
             "is_bag": self.is_bag,
             "given_p": self.given_p,
             "widths": widths,
-            "squares": durations.squares,
+            "squares": self.durations.squares,
         }
         return json.dumps(values)
 
@@ -207,8 +263,7 @@ class LearnedRun:
         values = json.loads(text)
         durations = ItemDurations(squares=values["squares"])
         for width, (count, seconds) in values["widths"].items():
-            durations.counts[int(width)] = count
-            durations.seconds[int(width)] = seconds
+            durations.add_sums(int(width), DurationSums(count, seconds, 0.0))
         return cls(
             number=number,
             kind=kind,
@@ -244,6 +299,12 @@ class KindMemory:
         self._to_forget: set[tuple[str, bool]] = set()  # may have too many runs
         for run in sorted(runs, key=lambda run: run.number):
             self._add(run)
+        # What is known about the p of other kinds; the core adds what the jobs of this run teach.
+        known = Evidence.of(NOTHING_KNOWN.p, NOTHING_KNOWN.p_error)
+        for each in self._runs.values():
+            known = known.plus(_measure_runs(each).widen(JOB_SPREAD))
+        error = hypot(known.error, JOB_SPREAD)
+        self._base = Prior(p=known.p, p_error=error) if self._runs else NOTHING_KNOWN
 
     @property
     def runs(self) -> list[LearnedRun]:
@@ -284,24 +345,21 @@ class KindMemory:
     def get_prior(self, spec: JobSpec) -> Prior:
         """Return what is known about a job before its first item has ended."""
         runs = self._runs.get((spec.kind, spec.is_bag))
-        return NOTHING_KNOWN if runs is None else summarise_runs(runs).prior
+        return self._base if runs is None else summarise_runs(runs, self._base).prior
 
     def summarise(self) -> list[LearnedKind]:
         """Return what was learned about each kind, in alphabetical order."""
-        return [summarise_runs(runs) for _, runs in sorted(self._runs.items())]
+        return [summarise_runs(runs, self._base) for _, runs in sorted(self._runs.items())]
 
 
-def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
-    """Return what the runs of one kind have taught, the oldest first."""
+def summarise_runs(runs: Sequence[LearnedRun], base: Prior) -> LearnedKind:
+    """Return what the runs of one kind have taught, the oldest first, and other kinds before."""
     latest = runs[-1]
     ages = reversed(range(len(runs)))
     weighted = [(_FORGETTING**age, run.durations) for age, run in zip(ages, runs, strict=True)]
-    if latest.is_bag:  # items may be longer in one run than in another
-        each_run = [(weight, durations.sum_widths()) for weight, durations in weighted]
-        sums = [WidthSums(weight * v, weight * c) for weight, (v, c) in each_run]
-    else:
-        sums = [_sum_commands(weighted)]
-    p = fit_p(sums, NOTHING_KNOWN) if latest.given_p is None else latest.given_p
+    learned = _measure_runs(runs)
+    belief = learned.plus(Evidence.of(base.p, base.p_error))
+    p = belief.p if latest.given_p is None else latest.given_p
     # A run of a few items says less about their mean than a run of many.
     shares = [
         weight * durations.items / (durations.items + PRIOR_WEIGHT)
@@ -315,13 +373,8 @@ def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
         for share, (_, durations), each in zip(shares, weighted, means, strict=True)
     )
     spread = sqrt(variance / total)
-    width_variance = sum(each.variance for each in sums)
-    # Items of different runs are not compared, so only their spread within a run matters.
-    relative_spread = max(each.relative_spread for _, each in weighted)
-    error = estimate_p_error(
-        sums, relative_spread if latest.is_bag else spread / mean, NOTHING_KNOWN
-    )
-    origin: Origin = "learned" if width_variance > 0 else "prior"
+    error = belief.error
+    origin: Origin = "learned" if learned.weight > 0 else "prior"
     if latest.given_p is not None:
         origin, error = "given", 0.0
     return LearnedKind(
@@ -334,33 +387,20 @@ def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
         p=p,
         p_error=error,
         p_origin=origin,
-        prior=Prior(
-            item_seconds=mean,
-            p=p,
-            p_weight=min(PRIOR_WEIGHT + width_variance, _MAX_P_WEIGHT),
-            p_error=error,
-        ),
+        prior=Prior(item_seconds=mean, p=p, p_error=hypot(error, KIND_SPREAD)),
     )
 
 
-def _sum_commands(weighted: Sequence[tuple[float, ItemDurations]]) -> WidthSums:
-    """Return the sums of all runs together: a command has one width in a run."""
-    together = ItemDurations()
-    for weight, durations in weighted:
-        for width, count in durations.counts.items():
+def _measure_runs(runs: Sequence[LearnedRun]) -> Evidence:
+    """Return what the runs of one kind say about p, the oldest first."""
+    learned, commands = Evidence(), ItemDurations()
+    for age, run in enumerate(reversed(runs)):
+        weight = _FORGETTING**age
+        if run.is_bag:  # items may be longer in one run than in another
+            learned = learned.plus(run.durations.measure_p(), weight)
+            continue
+        for width, count in run.durations.counts.items():  # a command has one width in a run
             factor = _COMMAND_WEIGHT * weight
-            seconds = factor * durations.seconds[width]
-            together.add_sums(width, DurationSums(factor * count, seconds, 0.0))
-    return together.sum_widths()
-
-
-def _merge_widths(durations: ItemDurations) -> ItemDurations:
-    """Return durations of not too many widths: neighbouring ones are merged."""
-    if len(durations.counts) <= _MAX_WIDTHS:
-        return durations
-    merged = ItemDurations(squares=durations.squares)
-    step = log(max(durations.counts)) / (_MAX_WIDTHS - 1)
-    for width, count in durations.counts.items():
-        nearest = max(round(exp(round(log(width) / step) * step)), 1)
-        merged.add_sums(nearest, DurationSums(count, durations.seconds[width], 0.0))
-    return merged
+            seconds = factor * run.durations.seconds[width]
+            commands.add_sums(width, DurationSums(factor * count, seconds, 0.0))
+    return learned.plus(commands.measure_p())

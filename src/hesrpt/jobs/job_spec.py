@@ -18,8 +18,8 @@ from hesrpt.units import format_count
 Resizing: TypeAlias = Literal["restart", "affinity", "never"]
 #: What becomes of a job if one that it waits for fails or is cancelled.
 AfterFailure: TypeAlias = Literal["cancel", "release"]
-#: The prior mean of p, its standard deviation, and its weight as a number of items.
-PRIOR_P, PRIOR_P_ERROR, PRIOR_WEIGHT = 0.9, 0.1, 2.0
+#: What p is taken to be, its standard error, and as how many items known seconds count.
+PRIOR_P, PRIOR_P_ERROR, PRIOR_WEIGHT = 0.6, 0.3, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,6 @@ class Prior:
 
     item_seconds: float | None = None  # of an item alone; of a command, its size
     p: float = PRIOR_P
-    p_weight: float = PRIOR_WEIGHT  # as a number of items whose widths differ by a factor of e
     p_error: float = PRIOR_P_ERROR
 
 
@@ -237,6 +236,7 @@ class JobSpec:
         """Return the spec that :meth:`to_json` wrote."""
         values = json.loads(text)
         values["speedup"] = speedup_from_json(values["speedup"])
+        values["prior"].pop("p_weight", None)  # of earlier versions
         values["prior"] = Prior(**values["prior"])
         if (command := values["command"]) is not None:
             for key in ("command", "items", "shell"):

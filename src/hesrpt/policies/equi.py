@@ -20,6 +20,7 @@ class Equi(RankedPolicy):
     """
 
     uses_all_servers = True
+    uses_sizes = False
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         held = _share_equally(jobs, servers, speedup, whole)

@@ -16,6 +16,8 @@ from hesrpt.speedups import SpeedupVector
 class Fifo(Policy):
     """The job that arrived first gets all the servers it can use, the next one the rest."""
 
+    uses_sizes = False
+
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         return Rule(RuleKind.FIRST_COME)
 

@@ -104,6 +104,8 @@ class Policy(ABC):
     review_every: float | None = None
     #: Whether no server is idle that makes a job faster.
     uses_all_servers: bool = False
+    #: Whether sizes matter, so that the live scheduler should learn that of each job early.
+    uses_sizes: bool = True
     #: Whether it resizes a job only if that pays.
     counts_resizes: bool = False
 

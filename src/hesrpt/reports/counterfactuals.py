@@ -33,7 +33,7 @@ from hesrpt.decisions.events import (
     Resize,
     Start,
 )
-from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.learning import ItemDurations, SharedEvidence
 from hesrpt.display.console import escape
 from hesrpt.jobs.job_spec import NOTHING_KNOWN, PLAIN_GROUP, Group, JobSpec, read_groups
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
@@ -219,6 +219,10 @@ _TOO_MANY_PIECES = 5000
 _PIECES_PER_SERVER = 8
 # If the replay of the run itself is off by more than this fraction, nothing is reported.
 _MAX_ERROR = 0.2
+# Small differences make policies decide differently, so that flow times differ by this fraction.
+_CHANCE = 0.03
+# By how much p may be off if a job had fewer servers, times the logarithm of how many times fewer.
+_EXTRAPOLATION = 0.1
 # How many standard errors p may be off.
 _ERRORS = 2.0
 # The range of p. A bag of independent items has p = 1.
@@ -297,6 +301,7 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
         if name != own and work.has_learned_p:
             others = [float(np.mean(work.replay(policy, shift))) for shift in (-_ERRORS, _ERRORS)]
             margin += max(abs(other - simulated_mean) for other in others)
+            margin += _CHANCE * simulated_mean
         if not math.isfinite(simulated_mean + margin):
             continue  # a job would not have ended before the servers were gone
         by_job = zip((record.name for record in records), flow_times[name], strict=True)
@@ -363,7 +368,7 @@ class _Replayer:
         total = sum(record.done for record in history.records)
         self._pieces_per_item = min(_MAX_PIECES / max(total, 1), 1.0)
         self.pieces = sum(map(self._count_pieces, history.records))
-        self._learned = [_learn(history, record) for record in history.records]
+        self._learned = _learn(history)
 
     @property
     def has_learned_p(self) -> bool:
@@ -432,18 +437,27 @@ class _Replayer:
         return [float(part.sum()) for part in np.array_split(seconds, pieces)]
 
 
-def _learn(history: RunHistory, record: JobRecord) -> tuple[Speedup, float]:
-    """Return the speedup of a job, and the standard error of its p."""
-    if record.spec.speedup is not None:
-        return record.spec.speedup, 0.0
-    durations = ItemDurations(prior=record.spec.prior)
-    timings = history.timings.get(record.number, ())
-    if record.spec.is_bag and timings:
-        widths = history.trace_servers(record.number).measure_widths(timings)
-        for width, timing in zip(widths.tolist(), timings, strict=True):
-            durations.add(round(width), timing.seconds)
-    speedup = PowerLaw(durations.p) if timings else record.speedup or PowerLaw(durations.p)
-    return speedup, durations.p_error
+def _learn(history: RunHistory) -> list[tuple[Speedup, float]]:
+    """Return the speedup of each job, and the standard error of its p."""
+    shared, jobs = SharedEvidence(), []
+    for record in history.records:
+        durations = ItemDurations(prior=record.spec.prior, shared=shared)
+        jobs.append(durations)
+        timings = history.timings.get(record.number, ())
+        if record.spec.is_bag and timings:
+            widths = history.trace_servers(record.number).measure_widths(timings)
+            for width, timing in zip(widths.tolist(), timings, strict=True):
+                durations.add(width, timing.seconds)
+    learned = []
+    for record, durations in zip(history.records, jobs, strict=True):
+        known, widest = durations.believe(), max(durations.counts, default=1)
+        measured = None if record.number in history.timings else record.speedup
+        given = record.spec.speedup
+        speedup = given or measured or PowerLaw(known.p)
+        # What happens on more servers than the job had, nobody knows.
+        unknown = _EXTRAPOLATION * max(math.log(history.servers / widest), 0.0)
+        learned.append((speedup, math.hypot(known.error, unknown) if given is None else 0.0))
+    return learned
 
 
 def _shift(speedup: Speedup, shift: float) -> Speedup:
