@@ -29,7 +29,7 @@ from math import inf
 from operator import itemgetter
 
 from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, ResourceStock, Tally
-from hesrpt.decisions.allocation import Allocator, keeps_width
+from hesrpt.decisions.allocation import Allocator
 from hesrpt.decisions.events import (
     CapacityChanged,
     Command,
@@ -317,8 +317,9 @@ class Core:
         batch = job.remove_in_flight(items)
         if batch is None:
             return None
-        batch.started = time  # then the next one started
-        if batch.items_left == 0 and batch.servers > 0:
+        if batch.items_left:
+            batch.started = time  # then the next one started
+        elif batch.servers > 0:
             self._pass_on_server(time)
         return batch
 
@@ -335,11 +336,15 @@ class Core:
             job.durations.add_sums(width, sums)
             self.allocator.all_durations.add_sums(width, sums)
         else:
-            self._learn_from_command(job, batch, seconds[0])
+            self._learn_from_command(job, batch, seconds[0], event.time)
         return self._complete_items(job, len(items), commands) or is_first
 
-    def _learn_from_command(self, job: ActiveJob, batch: BatchInFlight, seconds: float) -> None:
+    def _learn_from_command(
+        self, job: ActiveJob, batch: BatchInFlight, seconds: float, time: float
+    ) -> None:
         width = batch.last_servers
+        if job.work_done:
+            self.allocator.add_restart(batch.measure_seconds(time) - seconds)
         work = job.work_done + seconds * float(job.speedup(width))
         if not job.is_size_known:
             self.allocator.add_command_size(work)
@@ -426,7 +431,7 @@ class Core:
                     if width < in_flight.servers:
                         job.set_servers(in_flight, width)
                         yield Resize(job.name, item, width)
-                elif job.is_paused or (job.spec.resize == "restart" and not keeps_width(job, time)):
+                elif job.is_paused or job.spec.resize == "restart":
                     yield self._stop_to_restart(job, item, in_flight, time)
 
     def _share_free(self, time: float) -> Iterable[Command]:
@@ -541,7 +546,6 @@ class Core:
     def _stop_to_restart(
         self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
     ) -> Stop:
-        job.previous_width = in_flight.servers
         job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
         job.remove_in_flight((item,))
         return Stop(job.name, item)
@@ -550,7 +554,6 @@ class Core:
         job.retry_queue.clear()
         batch = BatchInFlight(time, width, width)
         job.add_in_flight((0,), batch)
-        job.resized_at = time
         job.waited_work, job.denied = 0.0, 0
         return Start(job.name, 0, width, gpus=batch.gpus)
 
