@@ -321,27 +321,6 @@ def _serve_first_to_end(listed: IntArray, count: int, market: Market, search: Pr
         job = listed[place]
         base = 0.0 if is_over else search.above[place]
         room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
-        market.held[job] = base
-        rest -= _grow(market, job, min(max(rest, 0.0), room))
-    if market.has_losses and rest > 0.0:
-        for place in range(count):
-            job = listed[place]
-            rest -= _grow(market, job, min(rest, market.usable[job] - market.held[job]))
-
-
-@inlined
-def _grow(market: Market, job: int, extra: float) -> float:
-    """Give a job more servers, if that pays for a resize; return how many."""
-    held, now = market.held[job], market.now[job]
-    if market.has_losses and extra <= _EXACT * market.servers:
-        return 0.0
-    if market.has_losses and market.loss[job] > 0.0:
-        if held < now <= held + extra:
-            extra = now - held
-        elif held == now:
-            shape, corners = market.shapes.records[market.shapes.of_job[job]], market.shapes.corners
-            after = (1.0 - market.loss[job]) * find_rate(shape, corners, held + extra)
-            if after <= find_rate(shape, corners, held):
-                extra = 0.0
-    market.held[job] = held + extra
-    return extra
+        extra = min(max(rest, 0.0), room)
+        market.held[job] = base + extra
+        rest -= extra
