@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # Keeps from division by 0.
-TINY = 1e-200
+_TINY = 1e-200
 
 
 class Resizes(NamedTuple):
@@ -57,10 +57,10 @@ def count_resizes(
     resizes cost, the more changes it keeps them over. If it needs less than that to end on the
     servers that it holds, the pause costs more: a job about to end is not resized.
     """
-    rates = np.maximum(speedups.rate(now), TINY)  # a job without servers does not end
+    rates = np.maximum(speedups.rate(now), _TINY)  # a job without servers does not end
     until_end = remaining / rates
     lasts = 4 * costs + float(np.min(until_end, initial=inf)) / 4
-    return Resizes(now, np.minimum(costs / np.maximum(np.minimum(lasts, until_end), TINY), 1))
+    return Resizes(now, np.minimum(costs / np.maximum(np.minimum(lasts, until_end), _TINY), 1))
 
 
 def share_by_price(

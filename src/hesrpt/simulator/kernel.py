@@ -27,7 +27,6 @@ import hesrpt.policies.calibration_kernel as formulas
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.policies.calibration_kernel import LEVELS
-from hesrpt.policies.pricing import TINY
 from hesrpt.simulator.rules_kernel import Decisions, JobFacts, decide, sort_by_key
 from hesrpt.speedups.shape_kernel import POWER, Shapes, find_rate
 
@@ -386,7 +385,7 @@ def _find_losses(
         until_end = facts.loss[job]
         facts.loss[job] = 0.0
         if jobs.resizes[job] >= 0:
-            facts.loss[job] = min(cost / max(min(lasts, until_end), TINY), 1.0)
+            facts.loss[job] = 1.0 if until_end <= cost else cost / min(lasts, until_end)
 
 
 @compiled
