@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.core_jobs import HALF, bag, command, count_servers, fail, starts
@@ -175,24 +177,63 @@ def test_command_with_affinity_shrinks_and_grows_at_once() -> None:
     assert core.handle(JobCancelled(2, "a"))[-1] == Resize("c", 0, 8)
 
 
-def test_command_restarts_only_after_the_last_restart_has_paid_off() -> None:
-    core = Core(8)
-    spec = command("c", resize="restart", restart_cost=10.0)
-    assert core.handle(JobArrived(0, spec)) == [Start("c", 0, 8)]
-    core.handle(JobArrived(1, bag("a", 50, 500)))
-    assert count_servers(core)["c"] == (8, 8)  # it has run for less time than a restart costs
-    commands = core.handle(Tick(11))
-    stopped = [command for command in commands if isinstance(command, Stop)]
-    assert stopped == [Stop("c", 0)]
-    width = core.jobs["c"].observed
-    assert 0 < width < 8
-    assert Start("c", 0, width) in commands
-    core.handle(JobCancelled(12, "a"))
-    assert core.jobs["c"].observed == width  # 8 servers would pay, but not yet
-    # The last restart has paid off when (time since) × |1 − s(width)/s(8)| = 10 s.
-    paid = 11 + 10 / (1 - (width / 8) ** 0.5)
-    assert core.handle(Tick(paid - 0.1)) == []
-    assert core.handle(Tick(paid + 1.1)) == [Stop("c", 0), Start("c", 0, 8)]
+@pytest.mark.parametrize("policy", ["equi", "optimal"])
+def test_command_restarts_only_where_it_pays(policy: str) -> None:
+    for cost, remaining in ((3.0, 100.0), (3.0, 0.5), (1000.0, 100.0)):
+        core = Core(8, policy)
+        first = replace(command("a", resize="restart", restart_cost=cost), size=80 + remaining)
+        second = replace(first, name="b", size=80.0)
+        core.handle(JobArrived(0, first), JobArrived(0, second))
+        widths = {name: job.observed for name, job in core.jobs.items()}
+        assert sum(widths.values()) == 8
+        # What is left of the first when the second ends takes as long as it says on its servers.
+        time = 80.0 / widths["a"] ** 0.5
+        commands = core.handle(ItemsFinished(time, "b", (0,), (time,)))
+        restarts = [Stop("a", 0), Start("a", 0, 8)]
+        assert commands == [Finish("b"), *(restarts if cost < remaining / 8 else [])]
+
+
+def test_command_makes_room_for_others_if_it_loses_less_than_its_speed_changes_by() -> None:
+    core = Core(8, "equi")
+    core.handle(JobArrived(0, command("c", resize="restart", restart_cost=12.0)))
+    # It needs 34 more seconds and would lose 12. On four servers instead of eight it is 29% slower
+    assert core.handle(JobArrived(1, bag("a", 9, 500))) == []
+    # … on three, 39%.
+    commands = core.handle(JobArrived(1, bag("b", 9, 500)))
+    assert commands[0] == Stop("c", 0)
+    assert Start("c", 0, 3) in commands
+    assert {count_servers(core)[name][1] for name in "ab"} == {2, 3}
+
+
+def test_restarts_cost_what_they_were_measured_to_take() -> None:
+    core = Core(8, "equi")
+    spec = command("c", resize="restart", restart_cost=0.1)
+    core.handle(JobArrived(0, spec), JobArrived(0, bag("a", 4, 4)))
+    items = (0, 1, 2, 3)
+    for item in items:
+        commands = core.handle(ItemsFinished(1, "a", (item,), (1.0,)))
+    assert commands == [Finish("a"), Stop("c", 0), Start("c", 0, 8)]
+    # It took 25 seconds to stop it and start it again.
+    core.handle(ItemsFinished(60, "c", (0,), (34.0,)))
+    core.handle(JobArrived(60, replace(spec, name="d")), JobArrived(60, bag("b", 4, 4)))
+    for item in items:
+        commands = core.handle(ItemsFinished(61, "b", (item,), (1.0,)))
+    assert commands == [Finish("b")]
+
+
+def test_policy_that_does_not_count_resizes_shares_what_is_left() -> None:
+    """Of two commands, one is about to end: it keeps its servers, the other one makes room."""
+    core = Core(8, "equi")
+    short = replace(command("short", resize="restart"), size=21.0)
+    long = replace(command("long", resize="restart"), size=10_000.0)
+    core.handle(JobArrived(0, short), JobArrived(0, long))
+    assert count_servers(core) == {"short": (4, 4), "long": (4, 4)}
+    assert core.handle(JobArrived(10, replace(long, name="c"))) == []  # short ends in a moment
+    commands = core.handle(JobArrived(10, replace(long, name="d")))
+    assert commands[0] == Stop("long", 0)
+    widths = {name: observed for name, (_, observed) in count_servers(core).items()}
+    assert widths.pop("short") == 4
+    assert sorted(widths.values()) == [1, 1, 2]
 
 
 def test_duplicate_job_name_is_refused() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from heapq import heappop, heappush
-from math import inf
 from sys import maxsize
 
 from hesrpt.decisions.learning import ItemDurations, SharedEvidence
@@ -148,8 +147,6 @@ class ActiveJob:
     granted: int = maxsize  # how many items the resources allow
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
-    resized_at: float = -inf
-    previous_width: int = 0
 
     def __post_init__(self) -> None:
         self.durations = ItemDurations(prior=self.spec.prior, shared=self.evidence)

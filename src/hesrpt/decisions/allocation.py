@@ -29,6 +29,7 @@ from hesrpt.policies import (
     respect_weights,
     round_fairly,
 )
+from hesrpt.policies.pricing import Resizes, count_resizes
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 # --- limits: sharing servers between jobs that need several at once, or can use only a few -------
@@ -247,6 +248,7 @@ class Allocator:
         self.evidence = SharedEvidence()  # about p, from all jobs
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
+        self._restart_seconds, self._restarts = 0.0, 0  # that were measured: sum and number
         self._allocated_at = 0.0
         self._others = 0  # how many jobs wait that are not in the present plan
         self._mean_weight = 1.0  # of jobs, as the policy counts them
@@ -255,6 +257,29 @@ class Allocator:
         """Learn that a command has this size, in seconds on one server."""
         self._command_sizes += size
         self._commands += 1
+
+    def add_restart(self, seconds: float) -> None:
+        """Learn how long it took to stop a command and start it again."""
+        self._restart_seconds += max(seconds, 0.0)
+        self._restarts += 1
+
+    def _count_restarts(self, jobs: list[ActiveJob], remaining: FloatArray) -> Resizes | None:
+        """Return what restarts would cost jobs; None if none of them would have to restart.
+
+        A restart costs what its job says, or what restarts took on average if that is more.
+        """
+        taken = self._restart_seconds / max(self._restarts, 1)
+        costs = [
+            max(job.spec.restart_cost, taken)
+            if job.spec.resize == "restart" and (job.in_flight or job.work_done)
+            else 0.0
+            for job in jobs
+        ]
+        if not any(costs):
+            return None
+        speedups = SpeedupVector.create([job.speedup for job in jobs])
+        now = np.array([float(job.observed) for job in jobs])
+        return count_resizes(speedups, remaining, now, np.array(costs))
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
@@ -350,7 +375,7 @@ class Allocator:
             before.append(job.planned)
             if job.is_paused:
                 job.planned = job.denied = 0
-            elif not job.is_bag and keeps_width(job, time):
+            elif job.in_flight and job.spec.resize == "never":
                 fixed.append(job)
                 job.planned, job.denied = job.observed, 0
                 free -= job.observed
@@ -417,10 +442,10 @@ class Allocator:
         """Plan servers for jobs by the policy."""
         most = [need.most for need in needs]
         denied = [0] * len(jobs)
+        resizes = self._count_restarts(jobs, remaining)
         # By a power law, a job is faster on all servers that it can use.
-        uses_all = self.policy.uses_all_servers and all(
-            isinstance(job.speedup, PowerLaw) for job in jobs
-        )
+        uses_all = resizes is None and self.policy.uses_all_servers
+        uses_all = uses_all and all(isinstance(job.speedup, PowerLaw) for job in jobs)
         if uses_all and sum(most) <= servers:
             planned = most
         elif uses_all and len(jobs) == 1 and jobs[0].is_bag:
@@ -428,7 +453,7 @@ class Allocator:
         elif uses_all and servers > 0 and _differ_only_in_size(jobs, needs):
             planned = self._serve_in_order(jobs, most, remaining, servers, time)
         else:
-            ask = partial(self._ask_policy, jobs, remaining, time)
+            ask = partial(self._ask_policy, jobs, remaining, resizes, time)
             planned, denied = (each.tolist() for each in share_servers(ask, needs, servers))
         for place, job in enumerate(jobs):
             job.planned, job.denied = planned[place], denied[place]
@@ -468,6 +493,7 @@ class Allocator:
         self,
         jobs: list[ActiveJob],
         remaining: FloatArray,
+        resizes: Resizes | None,
         time: float,
         places: IntArray,
         servers: int,
@@ -478,6 +504,7 @@ class Allocator:
         asked = [jobs[place] for place in places.tolist()]
         state = describe_jobs(asked, remaining[places], servers, time)
         state.others = self._others * self._mean_weight
+        state.resizes = None if resizes is None else resizes.take(places)
         return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
@@ -490,9 +517,32 @@ class Allocator:
         policy = self._bind_policy(state)
         if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
             policy = replace(policy, sizes="unknown")
+        return self._decide(policy, state)
+
+    def _decide(self, policy: Policy, state: State) -> IntArray:
+        """Return the whole servers that a policy gives each job, restarting them where it pays.
+
+        A policy that does not count resizes does not say what they gain. Then a job keeps its
+        servers if its speed would change by no more than the part of its work that it would lose.
+        """
         decision = policy(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
-        return rounded.astype(np.int64)
+        held = rounded.astype(np.int64)
+        counts = policy.counts_resizes and getattr(policy, "sizes", "known") == "known"
+        if state.resizes is None or counts:
+            return held
+        now, loss = state.resizes
+        speeds = state.speedups.rate(now), state.speedups.rate(rounded)
+        keeps = (now > 0) & (loss > 0)
+        keeps &= np.minimum(*speeds) >= (1 - loss) * np.maximum(*speeds)
+        left = state.servers - float(now[keeps].sum())
+        if not keeps.any() or left < 0:
+            return held
+        held[keeps], others = now[keeps], np.flatnonzero(~keeps)
+        held[others] = 0
+        if len(others) and left > 0:
+            held[others] = self._decide(policy, replace(state.take(others), servers=left))
+        return held
 
     def _bind_policy(self, state: State) -> Policy:
         """Return the policy bound to the jobs that share servers now.
@@ -636,20 +686,3 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
         richest.planned -= 1
         job.planned = 1
         spare -= 1
-
-
-def keeps_width(job: ActiveJob, time: float) -> bool:
-    """Return whether a running command must keep its servers, forever or for the time being.
-
-    A command that resizes by restarting keeps them until its last restart has paid off.
-    """
-    if not job.in_flight or job.spec.resize == "affinity":
-        return False
-    if job.spec.resize == "never":
-        return True
-    (in_flight,) = job.in_flight.values()
-    gain = 1.0
-    if job.previous_width:
-        speeds = float(job.speedup(job.previous_width)), float(job.speedup(in_flight.servers))
-        gain = abs(1 - min(speeds) / max(speeds))
-    return (time - job.resized_at) * gain < job.spec.restart_cost

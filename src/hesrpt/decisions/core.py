@@ -29,7 +29,7 @@ from math import inf, isclose
 from operator import itemgetter
 
 from hesrpt.decisions.active_job import ActiveJob, BatchInFlight, ResourceStock, Tally
-from hesrpt.decisions.allocation import Allocator, keeps_width
+from hesrpt.decisions.allocation import Allocator
 from hesrpt.decisions.events import (
     CapacityChanged,
     Command,
@@ -321,8 +321,9 @@ class Core:
         if batch is None:
             return None
         batch.width = job.measure_width(batch, time)
-        job.start_item(batch, time)  # the next one
-        if batch.items_left == 0 and batch.servers > 0:
+        if batch.items_left:
+            job.start_item(batch, time)  # the next one
+        elif batch.servers > 0:
             self._pass_on_server(time)
         return batch
 
@@ -338,11 +339,15 @@ class Core:
             job.durations.add_sums(batch.width, sums)
             self.allocator.all_durations.add_sums(batch.width, sums)
         else:
-            self._learn_from_command(job, batch, seconds[0])
+            self._learn_from_command(job, batch, seconds[0], event.time)
         return self._complete_items(job, len(items), commands) or is_first
 
-    def _learn_from_command(self, job: ActiveJob, batch: BatchInFlight, seconds: float) -> None:
+    def _learn_from_command(
+        self, job: ActiveJob, batch: BatchInFlight, seconds: float, time: float
+    ) -> None:
         width = batch.last_servers
+        if job.work_done:
+            self.allocator.add_restart(batch.measure_seconds(time) - seconds)
         work = job.work_done + seconds * float(job.speedup(width))
         if not job.is_size_known:
             self.allocator.add_command_size(work)
@@ -429,7 +434,7 @@ class Core:
                     if width < in_flight.servers:
                         job.set_servers(in_flight, width)
                         yield Resize(job.name, item, width)
-                elif job.is_paused or (job.spec.resize == "restart" and not keeps_width(job, time)):
+                elif job.is_paused or job.spec.resize == "restart":
                     yield self._stop_to_restart(job, item, in_flight, time)
 
     def _share_free(self, time: float) -> Iterable[Command]:
@@ -543,7 +548,6 @@ class Core:
     def _stop_to_restart(
         self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
     ) -> Stop:
-        job.previous_width = in_flight.servers
         job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
         job.remove_in_flight((item,))
         return Stop(job.name, item)
@@ -552,7 +556,6 @@ class Core:
         job.retry_queue.clear()
         batch = BatchInFlight(time, width)
         job.add_in_flight((0,), batch)
-        job.resized_at = time
         job.waited_work, job.denied = 0.0, 0
         return Start(job.name, 0, width, gpus=batch.gpus)
 

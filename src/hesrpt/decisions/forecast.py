@@ -93,17 +93,8 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
         jobs = present[places]
         if servers == 0:
             return np.zeros(len(jobs), dtype=np.int64)
-        state = replace(
-            start,
-            time=now,
-            servers=float(servers),
-            jobs=jobs,
-            remaining=remaining[jobs],
-            sizes=remaining[jobs],
-            arrivals=start.arrivals[jobs],
-            weights=start.weights[jobs],
-            speedups=start.speedups.take(jobs),
-        )
+        state = replace(start.take(jobs), time=now, servers=float(servers))
+        state.remaining = state.sizes = remaining[jobs]
         return work.allocator.decide(state)
 
     # When more jobs have ended, others take their places.

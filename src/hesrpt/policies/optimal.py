@@ -17,7 +17,7 @@ from hesrpt.policies.policy import (
     State,
     WorkloadFacts,
 )
-from hesrpt.policies.pricing import Resizes, share_by_price, share_by_value
+from hesrpt.policies.pricing import share_by_price, share_by_value
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -143,7 +143,7 @@ class Optimal(RankedPolicy):
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         if resizes is not None:
-            resizes = Resizes(resizes.now[order], resizes.loss[order])
+            resizes = resizes.take(order)
         held = np.zeros(len(state))
         if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.

@@ -54,6 +54,19 @@ class State:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    def take(self, places: IntArray) -> State:
+        """Return the state with some of its jobs only."""
+        return replace(
+            self,
+            jobs=self.jobs[places],
+            remaining=self.remaining[places],
+            sizes=self.sizes[places],
+            arrivals=self.arrivals[places],
+            weights=self.weights[places],
+            speedups=self.speedups.take(places),
+            resizes=None if self.resizes is None else self.resizes.take(places),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:

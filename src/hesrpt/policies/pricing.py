@@ -32,11 +32,35 @@ if TYPE_CHECKING:
     from hesrpt.policies.pricing_kernel import Market, PriceSearch
 
 
+# Keeps from division by 0.
+_TINY = 1e-200
+
+
 class Resizes(NamedTuple):
     """What resizes cost: an entry for each job."""
 
     now: FloatArray  # the servers that it holds
     loss: FloatArray  # the part of its work until the next change that a resize costs
+
+    def take(self, places: IntArray) -> Resizes:
+        """Return the entries of these jobs."""
+        return Resizes(self.now[places], self.loss[places])
+
+
+def count_resizes(
+    speedups: SpeedupVector, remaining: FloatArray, now: FloatArray, costs: FloatArray
+) -> Resizes:
+    """Return what resizes that stop jobs for ``costs`` seconds would cost them.
+
+    When the next job ends is known, but others may arrive before. So a job that pauses for c is
+    expected to work on its new servers for a quarter of the time until then, and for 3 c: the more
+    resizes cost, the more changes it keeps them over. If it needs less than that to end on the
+    servers that it holds, the pause costs more: a job about to end is not resized.
+    """
+    rates = np.maximum(speedups.rate(now), _TINY)  # a job without servers does not end
+    until_end = remaining / rates
+    lasts = 4 * costs + float(np.min(until_end, initial=inf)) / 4
+    return Resizes(now, np.minimum(costs / np.maximum(np.minimum(lasts, until_end), _TINY), 1))
 
 
 def share_by_price(
@@ -76,7 +100,7 @@ def share_by_value(
         return _share_few_by_value(speedups, int(servers), weights, focus, batch)
     from hesrpt.policies import pricing_kernel
 
-    places, market, search = _open_market(speedups, servers, weights, resizes)
+    places, market, search = _open_market(speedups, servers, weights, resizes, whole)
     search.value[:] = batch
     if not pricing_kernel.share_plenty(places, len(places), market):
         pricing_kernel.blend_values(places, len(places), market, search, focus)
@@ -117,7 +141,11 @@ def _share_few_by_value(
 
 
 def _open_market(
-    speedups: SpeedupVector, servers: float, weights: FloatArray, resizes: Resizes | None
+    speedups: SpeedupVector,
+    servers: float,
+    weights: FloatArray,
+    resizes: Resizes | None,
+    whole: bool = False,
 ) -> tuple[IntArray, Market, PriceSearch]:
     from hesrpt.policies.pricing_kernel import Market, create_price_search
 
@@ -127,5 +155,6 @@ def _open_market(
     usable = usable_servers(speedups, servers, jobs)
     now, loss = resizes or np.zeros((2, jobs))
     weights, held = np.ascontiguousarray(weights), np.zeros(jobs)
-    market = Market(shapes, weights, usable, held, now, loss, servers, resizes is not None)
+    has_losses = resizes is not None
+    market = Market(shapes, weights, usable, held, now, loss, servers, has_losses, whole)
     return places, market, create_price_search(jobs)

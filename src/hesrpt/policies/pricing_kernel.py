@@ -24,6 +24,8 @@ _SAME_RESIZE_PRICE = 1e-9
 _EXACT = 1e-12
 _MAX_STEPS, _SECANT_STEPS = 200, 12
 _MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
+# With more combinations of jobs and servers than this, whole servers are shared by a price, too.
+_MAX_CHOICES = 4_000_000
 # How far from the last common price the next one is looked for first, in powers of the grid.
 _NEAR = 4
 
@@ -39,6 +41,7 @@ class Market(NamedTuple):
     loss: FloatArray  # the part of its work until the next change that a resize costs; 0: nothing
     servers: float
     has_losses: bool  # whether any job would lose anything
+    is_whole: bool  # whether servers are whole, in which case the speedups are those on whole ones
 
 
 class PriceSearch(NamedTuple):
@@ -86,7 +89,12 @@ def share_by_price(
 @compiled
 def share_by_value(listed: IntArray, count: int, market: Market, search: PriceSearch) -> None:
     """Share servers by the values of jobs in ``search.value``: all earn the same by one more."""
-    if not share_plenty(listed, count, market):
+    if share_plenty(listed, count, market):
+        return
+    choices = count * market.servers * market.servers
+    if market.has_losses and market.is_whole and choices <= _MAX_CHOICES:
+        _choose_servers(listed, count, market, search.value)
+    else:
         _find_price(listed, count, market, search, search.last[0], True)
 
 
@@ -104,6 +112,37 @@ def share_plenty(listed: IntArray, count: int, market: Market) -> bool:
         if market.has_losses:
             market.held[job] = _keep_or_resize(market, job, 1.0, 0.0)
     return True
+
+
+@compiled
+def _choose_servers(listed: IntArray, count: int, market: Market, value: FloatArray) -> None:
+    """Share whole servers so that jobs earn the most, given what they lose by resizes.
+
+    If jobs keep what they hold, no price uses up all servers: most earn nothing by a few more. So
+    this looks at all numbers of servers, job by job.
+    """
+    servers = int(market.servers)
+    most, earned = np.zeros(servers + 1), np.zeros(servers + 1)  # by all jobs up to this; by it
+    chosen = np.zeros((count, servers + 1), dtype=np.int64)
+    for place in range(count - 1, -1, -1):
+        job = listed[place]
+        shape = market.shapes.records[market.shapes.of_job[job]]
+        now, limit = int(market.now[job]), min(int(market.usable[job]), servers)
+        for own in range(max(limit, min(now, servers)) + 1):
+            part = 1.0 if own == now else 1.0 - market.loss[job]
+            earned[own] = part * value[place] * find_rate(shape, market.shapes.corners, float(own))
+        before, most = most, np.empty(servers + 1)
+        for total in range(servers + 1):
+            best = before[total - now] + earned[now] if now <= total else -1.0
+            chosen[place, total] = now
+            for own in range(min(limit, total) + 1):
+                if before[total - own] + earned[own] > best * (1.0 + _EXACT):
+                    best, chosen[place, total] = before[total - own] + earned[own], own
+            most[total] = best
+    left = servers
+    for place in range(count):
+        market.held[listed[place]] = chosen[place, left]
+        left -= chosen[place, left]
 
 
 @compiled
@@ -282,27 +321,6 @@ def _serve_first_to_end(listed: IntArray, count: int, market: Market, search: Pr
         job = listed[place]
         base = 0.0 if is_over else search.above[place]
         room = max((search.above[place] if is_over else search.below[place]) - base, 0.0)
-        market.held[job] = base
-        rest -= _grow(market, job, min(max(rest, 0.0), room))
-    if market.has_losses and rest > 0.0:
-        for place in range(count):
-            job = listed[place]
-            rest -= _grow(market, job, min(rest, market.usable[job] - market.held[job]))
-
-
-@inlined
-def _grow(market: Market, job: int, extra: float) -> float:
-    """Give a job more servers, if that pays for a resize; return how many."""
-    held, now = market.held[job], market.now[job]
-    if market.has_losses and extra <= _EXACT * market.servers:
-        return 0.0
-    if market.has_losses and market.loss[job] > 0.0:
-        if held < now <= held + extra:
-            extra = now - held
-        elif held == now:
-            shape, corners = market.shapes.records[market.shapes.of_job[job]], market.shapes.corners
-            after = (1.0 - market.loss[job]) * find_rate(shape, corners, held + extra)
-            if after <= find_rate(shape, corners, held):
-                extra = 0.0
-    market.held[job] = held + extra
-    return extra
+        extra = min(max(rest, 0.0), room)
+        market.held[job] = base + extra
+        rest -= extra

@@ -183,7 +183,7 @@ def run(
                         job = jobs.present[place]
                         rule.facts.seen[job] = jobs.remaining[job] * jobs.estimate[job]
                     if rule.settings[0].has_losses:
-                        _find_losses(jobs, rule.facts, state, settings)
+                        _find_losses(jobs, rule.facts, rule.shapes, state, settings.resize_cost)
                     decide(jobs.present, state.present, rule, focus)
                 _assign_by_rule(jobs, rule.facts, rule.shapes, state, settings)
             else:
@@ -367,18 +367,25 @@ def _remove_from_lists(jobs: Jobs, facts: JobFacts, present: int, due: float) ->
 
 
 @inlined
-def _find_losses(jobs: Jobs, facts: JobFacts, state: LoopState, settings: Settings) -> None:
-    """Find which part of the time until the next change a resize would stop each job for.
-
-    That time is the mean between two departures so far.
-    """
-    ended = state.admitted - state.present
-    between = (state.now - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1.0)
-    loss = min(settings.resize_cost / between, 1.0) if between > 0.0 else 1.0
+def _find_losses(
+    jobs: Jobs, facts: JobFacts, shapes: Shapes, state: LoopState, cost: float
+) -> None:
+    """Find what resizes would cost each job, as :func:`hesrpt.policies.pricing.count_resizes`."""
+    first_end = inf
     for place in range(state.present):
         job = jobs.present[place]
-        facts.now[job] = jobs.held[job]
-        facts.loss[job] = loss if jobs.resizes[job] >= 0 else 0.0
+        facts.now[job], facts.loss[job] = jobs.held[job], inf
+        if jobs.held[job] > 0.0:
+            rate = find_rate(shapes.records[shapes.of_job[job]], shapes.corners, jobs.held[job])
+            facts.loss[job] = facts.seen[job] / rate
+            first_end = min(first_end, facts.loss[job])
+    lasts = 4.0 * cost + first_end / 4.0
+    for place in range(state.present):
+        job = jobs.present[place]
+        until_end = facts.loss[job]
+        facts.loss[job] = 0.0
+        if jobs.resizes[job] >= 0:
+            facts.loss[job] = 1.0 if until_end <= cost else cost / min(lasts, until_end)
 
 
 @compiled

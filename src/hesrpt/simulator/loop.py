@@ -34,7 +34,7 @@ from hesrpt.policies import (
 )
 from hesrpt.policies.calibration_kernel import LEVELS
 from hesrpt.policies.optimal import MAX_VALUED
-from hesrpt.policies.pricing import Resizes
+from hesrpt.policies.pricing import count_resizes
 from hesrpt.policies.pricing_kernel import create_price_search
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
@@ -256,7 +256,8 @@ class GeneralLoop:
             speedups,
         )
         if run.resize_cost > 0:
-            state.resizes = self._find_losses(listed)
+            costs = np.where(jobs.resizes[listed] >= 0, run.resize_cost, 0.0)
+            state.resizes = count_resizes(speedups, remaining, jobs.held[listed], costs)
         try:
             state.calibration = run.policy.calibrate(self.before, state)
             if state.calibration is not None:
@@ -285,13 +286,6 @@ class GeneralLoop:
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
         jobs.decided_rates[:present] = rate(jobs.decided_servers[:present])
         self._stage[0] = kernel.DECIDED
-
-    def _find_losses(self, listed: IntArray) -> Resizes:
-        """Return what resizes would cost these jobs, as the compiled loop does."""
-        jobs, ended = self.jobs, int(self.state["admitted"][0]) - len(listed)
-        between = float(self._now[0] - jobs.arrivals[jobs.by_arrival[0]]) / (ended + 1)
-        loss = min(self.config.resize_cost / between, 1.0) if between > 0 else 1.0
-        return Resizes(jobs.held[listed], np.where(jobs.resizes[listed] >= 0, loss, 0.0))
 
     def _follow_capacity(self, capacity: Capacity) -> float:
         """Return the servers that are left now, and let the loop decide again when they change."""

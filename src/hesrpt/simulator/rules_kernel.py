@@ -359,6 +359,7 @@ def share_between_ends(present: IntArray, count: int, rule: Decisions, focus: fl
         facts.loss,
         settings.servers,
         settings.has_losses,
+        settings.is_whole,
     )
     is_rising = settings.shares_speedup and has_rising_weights(listed, count, facts)
     if count > settings.max_valued and not is_rising:
