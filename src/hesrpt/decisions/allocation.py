@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ from hesrpt.policies import (
     respect_weights,
     round_fairly,
 )
+from hesrpt.policies.lifetimes import expect_remaining, record_lives
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 # --- limits: sharing servers between jobs that need several at once, or can use only a few -------
@@ -240,20 +241,34 @@ class Allocator:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
         self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
-        # What the policy has learned so far; None if it learns nothing.
-        self.calibration: Calibration | None = None
-        self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
-        self._told: list[ActiveJob] = []  # these jobs
+        self._known = _Learner(self.policy)
+        # Commands of which nothing is known, with the sizes of all commands that are known.
+        self._unknown = _Learner(Adaptive(sizes="unknown"))
+        self._ended_sizes: dict[int, float] = {}  # of jobs that have ended since the last state
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
-        self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
         self._others = 0  # how many jobs wait that are not in the present plan
         self._mean_weight = 1.0  # of jobs, as the policy counts them
 
-    def add_command_size(self, size: float) -> None:
+    @property
+    def calibration(self) -> Calibration | None:
+        """What the policy has learned so far; None if it learns nothing."""
+        return self._known.calibration
+
+    def record_command(self, size: float) -> None:
         """Learn that a command has this size, in seconds on one server."""
-        self._command_sizes += size
-        self._commands += 1
+        known = self._unknown.calibration or Calibration()
+        sizes, has_ended = np.array([size]), np.ones(1, dtype=np.bool_)
+        lifetimes = record_lives(known.lifetimes, np.zeros(1), sizes, has_ended)
+        self._unknown.resume(replace(known, lifetimes=lifetimes))
+
+    def record_end(self, job: ActiveJob) -> None:
+        """Learn the size of a job that is done."""
+        item_seconds = job.durations.measure_item_seconds(job.speedup.closest_exponent)
+        if item_seconds is not None:
+            size = self._ended_sizes[job.number] = job.done_count * item_seconds
+            if not job.is_bag and job.spec.size is None and job.spec.prior.item_seconds is not None:
+                self.record_command(size)
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
@@ -275,9 +290,8 @@ class Allocator:
         work_done = _measure_work_done(job, time)
         size = job.spec.size or job.spec.prior.item_seconds
         if size is None:
-            # Like the usual command; but if it has done more, it may well need as much again.
-            usual = self._command_sizes / self._commands if self._commands else None
-            return max(work_done, usual or _DEFAULT_COMMAND_SECONDS)
+            known = self._unknown.calibration or Calibration()
+            return _expect_remaining(known.lifetimes.tobytes(), work_done)
         # The same if it is past its size.
         return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
@@ -293,27 +307,32 @@ class Allocator:
 
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
         """Let the policy learn from all jobs, if some have come or gone."""
-        if not self.policy.is_calibrated:
-            return
-        told = list(filter(has_estimate, jobs))
-        if told != self._told:
-            remaining, done = np.empty(len(told)), np.zeros(len(told))
-            for place, job in enumerate(told):
-                remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
-                if not job.is_bag:
-                    done[place] = _measure_work_done(job, time)
-                elif job.done_count:
-                    done[place] = job.done_count * self._estimate_item_seconds(job)
-            state = describe_jobs(told, remaining, max(servers, 1), time)
-            state.sizes = remaining + done
-            self.calibration = state.calibration = self.policy.calibrate(self._learned_from, state)
-            self._learned_from, self._told = state, told
+        known: list[ActiveJob] = []
+        unknown: list[ActiveJob] = []
+        for job in jobs:
+            (known if has_estimate(job) else unknown).append(job)
+        for learner, told in ((self._known, known), (self._unknown, unknown)):
+            if learner.policy.is_calibrated and told != learner.told:
+                remaining = [max(self.estimate_remaining(job, time), 1e-9) for job in told]
+                state = describe_jobs(told, np.array(remaining), max(servers, 1), time)
+                state.attained = self._measure_attained(told, time)
+                state.sizes = state.remaining + state.attained
+                learner.learn(told, state, self._ended_sizes)
+        self._ended_sizes.clear()
+
+    def _measure_attained(self, jobs: Sequence[ActiveJob], time: float) -> FloatArray:
+        """Return the work that was done on each job, in seconds on one server."""
+        done = [
+            job.done_count and job.done_count * self._estimate_item_seconds(job)
+            if job.is_bag
+            else _measure_work_done(job, time)
+            for job in jobs
+        ]
+        return np.array(done, dtype=np.float64)
 
     def resume_calibration(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
-        self.calibration = calibration.without_jobs()
-        self._learned_from = describe_jobs([], np.zeros(0), 0, 0.0)
-        self._learned_from.calibration, self._told = self.calibration, []
+        self._known.resume(calibration.without_jobs())
 
     def order(
         self, jobs: Collection[ActiveJob], servers: int, time: float
@@ -473,18 +492,19 @@ class Allocator:
         asked = [jobs[place] for place in places.tolist()]
         state = describe_jobs(asked, remaining[places], servers, time)
         state.others = self._others * self._mean_weight
+        if self.policy.is_calibrated:
+            state.attained = self._measure_attained(asked, time)
         return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
         """Return the whole servers that the policy gives each job of a state.
 
-        If no size is known, a policy that calibrates itself by sizes gives way to equal shares, or
-        to shares in proportion to weights.
+        If no size is known, a policy may decide by what was learned from other such jobs.
         """
-        state.calibration = self.calibration
+        state.calibration = (self._known if knows_sizes else self._unknown).calibration
         policy = self._bind_policy(state)
-        if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
-            policy = replace(policy, sizes="unknown")
+        if not knows_sizes:
+            policy = policy.without_sizes()
         decision = policy(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
@@ -509,6 +529,31 @@ class Allocator:
         if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
             return Rounded(policy)
         return policy
+
+
+class _Learner:
+    """What a policy has learned from some of the jobs of a run."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.calibration: Calibration | None = None
+        self.told: list[ActiveJob] = []  # the jobs in the state that it has learned from last
+        self._before: State | None = None  # that state
+
+    def learn(self, told: list[ActiveJob], state: State, ended_sizes: Mapping[int, float]) -> None:
+        """Learn from the state of these jobs, and from the sizes of those that are done."""
+        stay = set(state.jobs.tolist())
+        gone = [job.number for job in self.told if job.number not in stay]
+        state.ended_sizes = np.array([ended_sizes.get(number, np.nan) for number in gone])
+        self.calibration = state.calibration = self.policy.calibrate(self._before, state)
+        self.told, self._before = told, state
+
+    def resume(self, calibration: Calibration) -> None:
+        """Continue from what is known; the jobs in it must be those that were told."""
+        self.calibration = calibration
+        if self._before is None:
+            self._before = describe_jobs([], np.zeros(0), 0, 0.0)
+        self._before.calibration = calibration
 
 
 def has_estimate(job: ActiveJob) -> bool:
@@ -608,6 +653,13 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
         in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
         for in_flight in job.in_flight.values()
     )
+
+
+@lru_cache(1024)  # most commands wait, and have done nothing
+def _expect_remaining(lifetimes: bytes, work_done: float) -> float:
+    """Return the work that is expected to remain of a command of which nothing is known."""
+    known, done = np.frombuffer(lifetimes).reshape(2, -1), np.array([work_done])
+    return float(expect_remaining(known, done, _DEFAULT_COMMAND_SECONDS)[0])
 
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
