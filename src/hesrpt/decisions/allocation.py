@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -15,7 +15,6 @@ from hesrpt.decisions.active_job import ActiveJob
 from hesrpt.decisions.learning import ItemDurations
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
-    Adaptive,
     Calibration,
     HeSrpt,
     Policy,
@@ -241,34 +240,31 @@ class Allocator:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
         self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
-        self._known = _Learner(self.policy)
-        # Commands of which nothing is known, with the sizes of all commands that are known.
-        self._unknown = _Learner(Adaptive(sizes="unknown"))
-        self._ended_sizes: dict[int, float] = {}  # of jobs that have ended since the last state
+        # What the policy has learned so far; None if it learns nothing.
+        self.calibration: Calibration | None = None
+        self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
+        self._told: list[ActiveJob] = []  # these jobs
+        self._ended_sizes: dict[int, float] = {}  # of jobs that have ended since then
+        self._lifetimes: FloatArray = np.zeros(0)  # of commands
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._allocated_at = 0.0
         self._others = 0  # how many jobs wait that are not in the present plan
         self._mean_weight = 1.0  # of jobs, as the policy counts them
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """What the policy has learned so far; None if it learns nothing."""
-        return self._known.calibration
-
     def record_command(self, size: float) -> None:
         """Learn that a command has this size, in seconds on one server."""
-        known = self._unknown.calibration or Calibration()
         sizes, has_ended = np.array([size]), np.ones(1, dtype=np.bool_)
-        lifetimes = record_lives(known.lifetimes, np.zeros(1), sizes, has_ended)
-        self._unknown.resume(replace(known, lifetimes=lifetimes))
+        self._lifetimes = record_lives(self._lifetimes, np.zeros(1), sizes, has_ended)
 
     def record_end(self, job: ActiveJob) -> None:
         """Learn the size of a job that is done."""
         item_seconds = job.durations.measure_item_seconds(job.speedup.closest_exponent)
-        if item_seconds is not None:
-            size = self._ended_sizes[job.number] = job.done_count * item_seconds
-            if not job.is_bag and job.spec.size is None and job.spec.prior.item_seconds is not None:
-                self.record_command(size)
+        if item_seconds is None:
+            return
+        if self.policy.is_calibrated:
+            self._ended_sizes[job.number] = job.done_count * item_seconds
+        if not job.is_bag and job.spec.size is None:
+            self.record_command(item_seconds)
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
@@ -290,8 +286,7 @@ class Allocator:
         work_done = _measure_work_done(job, time)
         size = job.spec.size or job.spec.prior.item_seconds
         if size is None:
-            known = self._unknown.calibration or Calibration()
-            return _expect_remaining(known.lifetimes.tobytes(), work_done)
+            return _expect_remaining(self._lifetimes.tobytes(), work_done)
         # The same if it is past its size.
         return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
@@ -307,18 +302,20 @@ class Allocator:
 
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
         """Let the policy learn from all jobs, if some have come or gone."""
-        known: list[ActiveJob] = []
-        unknown: list[ActiveJob] = []
-        for job in jobs:
-            (known if has_estimate(job) else unknown).append(job)
-        for learner, told in ((self._known, known), (self._unknown, unknown)):
-            if learner.policy.is_calibrated and told != learner.told:
-                remaining = [max(self.estimate_remaining(job, time), 1e-9) for job in told]
-                state = describe_jobs(told, np.array(remaining), max(servers, 1), time)
-                state.attained = self._measure_attained(told, time)
-                state.sizes = state.remaining + state.attained
-                learner.learn(told, state, self._ended_sizes)
-        self._ended_sizes.clear()
+        if not self.policy.is_calibrated:
+            return
+        told = list(filter(has_estimate, jobs))
+        if told != self._told:
+            works = [max(self.estimate_remaining(job, time), 1e-9) for job in told]
+            state = describe_jobs(told, np.array(works), max(servers, 1), time)
+            state.attained = self._measure_attained(told, time)
+            state.sizes = state.remaining + state.attained
+            stay = {job.number for job in told}
+            gone = [job.number for job in self._told if job.number not in stay]
+            state.ended_sizes = np.array([self._ended_sizes.get(job, np.nan) for job in gone])
+            self.calibration = state.calibration = self.policy.calibrate(self._learned_from, state)
+            self._learned_from, self._told = state, told
+            self._ended_sizes.clear()
 
     def _measure_attained(self, jobs: Sequence[ActiveJob], time: float) -> FloatArray:
         """Return the work that was done on each job, in seconds on one server."""
@@ -332,7 +329,9 @@ class Allocator:
 
     def resume_calibration(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
-        self._known.resume(calibration.without_jobs())
+        self.calibration = calibration.without_jobs()
+        self._learned_from = describe_jobs([], np.zeros(0), 0, 0.0)
+        self._learned_from.calibration, self._told = self.calibration, []
 
     def order(
         self, jobs: Collection[ActiveJob], servers: int, time: float
@@ -499,12 +498,14 @@ class Allocator:
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
         """Return the whole servers that the policy gives each job of a state.
 
-        If no size is known, a policy may decide by what was learned from other such jobs.
+        If no size is known, a policy may decide by what commands so far have taught.
         """
-        state.calibration = (self._known if knows_sizes else self._unknown).calibration
+        state.calibration = self.calibration
         policy = self._bind_policy(state)
-        if not knows_sizes:
+        if not knows_sizes and state.attained is not None:
             policy = policy.without_sizes()
+            lifetimes = _add_running(self._lifetimes, state.attained)
+            state.calibration = Calibration(lifetimes=lifetimes)
         decision = policy(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
@@ -529,31 +530,6 @@ class Allocator:
         if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
             return Rounded(policy)
         return policy
-
-
-class _Learner:
-    """What a policy has learned from some of the jobs of a run."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.calibration: Calibration | None = None
-        self.told: list[ActiveJob] = []  # the jobs in the state that it has learned from last
-        self._before: State | None = None  # that state
-
-    def learn(self, told: list[ActiveJob], state: State, ended_sizes: Mapping[int, float]) -> None:
-        """Learn from the state of these jobs, and from the sizes of those that are done."""
-        stay = set(state.jobs.tolist())
-        gone = [job.number for job in self.told if job.number not in stay]
-        state.ended_sizes = np.array([ended_sizes.get(number, np.nan) for number in gone])
-        self.calibration = state.calibration = self.policy.calibrate(self._before, state)
-        self.told, self._before = told, state
-
-    def resume(self, calibration: Calibration) -> None:
-        """Continue from what is known; the jobs in it must be those that were told."""
-        self.calibration = calibration
-        if self._before is None:
-            self._before = describe_jobs([], np.zeros(0), 0, 0.0)
-        self._before.calibration = calibration
 
 
 def has_estimate(job: ActiveJob) -> bool:
@@ -658,8 +634,14 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
 @lru_cache(1024)  # most commands wait, and have done nothing
 def _expect_remaining(lifetimes: bytes, work_done: float) -> float:
     """Return the work that is expected to remain of a command of which nothing is known."""
-    known, done = np.frombuffer(lifetimes).reshape(2, -1), np.array([work_done])
+    done = np.array([work_done])
+    known = _add_running(np.frombuffer(lifetimes).reshape(2, -1), done)
     return float(expect_remaining(known, done, _DEFAULT_COMMAND_SECONDS)[0])
+
+
+def _add_running(lifetimes: FloatArray, attained: FloatArray) -> FloatArray:
+    """Return the lifetimes with those of jobs that still run, and have attained so much."""
+    return record_lives(lifetimes, 0 * attained, attained, np.zeros(len(attained), dtype=np.bool_))
 
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:

@@ -70,7 +70,7 @@ def _look_ahead(lifetimes: bytes) -> FloatArray:
     for now, part in zip(means[-2::-1].tolist(), lasts[::-1].tolist(), strict=True):
         ahead.append(now + (ahead[-1] - now) * part)
     # Where few have ended, believe what holds for jobs that have done less.
-    expected, log_expected = [], log(mean)
+    expected, log_expected = [], log(ahead[-1])
     seen = np.cumsum(ends[::-1])[::-1].tolist()
     for log_ahead, jobs in zip(np.log(ahead[::-1]).tolist(), seen, strict=True):
         log_expected += (log_ahead - log_expected) * jobs / (jobs + _FEW)
