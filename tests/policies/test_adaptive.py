@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from math import log
 from random import Random
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -475,7 +476,8 @@ def test_decision_depends_on_state_and_calibration_only() -> None:
     assert not np.allclose(first, Adaptive()(state))
 
 
-def test_calibration_survives_a_restart() -> None:
+@pytest.mark.parametrize("sizes", ["known", "unknown"])
+def test_calibration_survives_a_restart(sizes: Literal["known", "unknown"]) -> None:
     """A calibration stored as text and read again leads to the same decisions."""
 
     class Restarting(Interpreted):
@@ -486,7 +488,8 @@ def test_calibration_survives_a_restart() -> None:
             return super().calibrate(before, state)
 
     workload = Workload.poisson(6, 400, speedup=PowerLaw(0.9), sizes="pareto", seed=3)
-    times = [simulate(workload, 8, each).completion_times for each in (Interpreted(), Restarting())]
+    policies = Interpreted(sizes=sizes), Restarting(sizes=sizes)
+    times = [simulate(workload, 8, each).completion_times for each in policies]
     np.testing.assert_array_equal(times[0], times[1])
 
 
