@@ -48,10 +48,9 @@ def expect_remaining(lifetimes: FloatArray, attained: FloatArray, usual: float =
 
     Until a job has ended, it is the ``usual`` size for all.
 
-    >>> one, two = np.array([1.0]), np.array([2.0])
-    >>> lifetimes = record_lives(np.zeros(0), 0 * one, one, np.array([True]))
-    >>> bool(expect_remaining(lifetimes, two) > expect_remaining(lifetimes, 0 * one))
-    True
+    >>> lifetimes = record_lives(np.zeros(0), np.zeros(99), np.ones(99), np.full(99, True))
+    >>> expect_remaining(lifetimes, np.array([0.0, 0.5])).round(1)
+    array([1. , 0.5])
     """
     if mean_size(lifetimes) is None:
         return np.full(len(attained), usual)
@@ -70,9 +69,12 @@ def _look_ahead(lifetimes: bytes) -> FloatArray:
     for now, part in zip(means[-2::-1].tolist(), lasts[::-1].tolist(), strict=True):
         ahead.append(now + (ahead[-1] - now) * part)
     # Where few have ended, believe what holds for jobs that have done less.
-    expected, log_expected = [], log(ahead[-1])
+    expected, log_expected = [], log(mean)
+    logs = np.log(ahead[::-1]) + log(
+        mean / ahead[-1]
+    )  # new jobs are expected to be like all others
     seen = np.cumsum(ends[::-1])[::-1].tolist()
-    for log_ahead, jobs in zip(np.log(ahead[::-1]).tolist(), seen, strict=True):
+    for log_ahead, jobs in zip(logs.tolist(), seen, strict=True):
         log_expected += (log_ahead - log_expected) * jobs / (jobs + _FEW)
         expected.append(log_expected)
     return np.exp(expected)
