@@ -6,6 +6,7 @@ import heapq
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,51 @@ def test_sizes_of_commands_are_learned_when_they_end() -> None:
     assert core.allocator.estimate_remaining(core.jobs["0"], 0.0) == pytest.approx(600.0)
     core.handle(ItemsFinished(3.0, "0", (0,), (3.0,)))
     core.handle(JobArrived(4.0, JobSpec(name="next", resize="affinity")))
-    assert core.allocator.estimate_remaining(core.jobs["next"], 4.0) == pytest.approx(3.0)
-    # Commands that take longer than that may well need as much again.
-    assert core.allocator.estimate_remaining(core.jobs["next"], 54.0) == pytest.approx(50.0)
+    estimate = core.allocator.estimate_remaining
+    assert estimate(core.jobs["next"], 4.0) == pytest.approx(3.0)
+
+
+def run_commands(core: Core, sizes: Sequence[float], spec: JobSpec) -> None:
+    """Run commands with these sizes on one server, one after another."""
+    for number, size in enumerate(sizes):
+        name, start = f"{spec.name} {number}", 1e6 * (number + 1)
+        core.handle(JobArrived(start, replace(spec, name=name)))
+        core.handle(ItemsFinished(start + size, name, (0,), (size,)))
+    assert not core.jobs
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "hesrpt"])
+def test_what_remains_of_commands_is_learned_from_those_before(policy: str) -> None:
+    """If most take a second and some take 1000, a command that runs for long is a long one."""
+    core = Core(1, policy)
+    run_commands(core, [1.0, 1.1, 0.9, 1.2, 1000.0] * 40, JobSpec(name="one", resize="affinity"))
+    core.handle(JobArrived(9e8, JobSpec(name="next", resize="affinity")))
+    now = core.allocator.estimate_remaining(core.jobs["next"], 9e8)
+    later = core.allocator.estimate_remaining(core.jobs["next"], 9e8 + 10)
+    assert now == pytest.approx(200.84)
+    assert 600 < later < 1500
+
+
+def test_commands_of_unknown_size_that_run_for_long_get_fewer_servers() -> None:
+    core = Core(16, "adaptive")
+    for size in [1.0, 1.1, 0.9, 1.2, 1000.0] * 40:
+        core.allocator.record_command(size)
+    core.handle(JobArrived(9e8, JobSpec(name="old", resize="affinity")))
+    core.handle(JobArrived(9e8 + 10, JobSpec(name="new", resize="affinity")))
+    assert core.jobs["old"].planned < core.jobs["new"].planned
+
+
+def test_rough_sizes_of_commands_lower_the_focus() -> None:
+    rng = np.random.default_rng(2)
+    focus = []
+    for error in (0.0, 3.0):
+        core = Core(1, "adaptive")
+        for size in rng.exponential(10.0, 60).tolist():
+            given = size * float(np.exp(error * rng.standard_normal()))
+            run_commands(core, [size], JobSpec(name="one", size=given, resize="affinity"))
+        focus.append(get_calibration(core).focus)
+    assert focus[0] == 1.0
+    assert focus[1] < 0.6
 
 
 def read_calibration(state: Path) -> dict[str, Any]:

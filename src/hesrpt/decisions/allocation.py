@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -15,7 +15,6 @@ from hesrpt.decisions.active_job import ActiveJob
 from hesrpt.decisions.learning import Evidence, ItemDurations, SharedEvidence
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
-    Adaptive,
     Calibration,
     HeSrpt,
     Policy,
@@ -29,6 +28,7 @@ from hesrpt.policies import (
     respect_weights,
     round_fairly,
 )
+from hesrpt.policies.lifetimes import expect_remaining, record_lives
 from hesrpt.policies.pricing import Resizes, count_resizes
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -245,18 +245,29 @@ class Allocator:
         self.calibration: Calibration | None = None
         self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
         self._told: list[ActiveJob] = []  # these jobs
+        self._ended_sizes: dict[int, float] = {}  # of jobs that have ended since then
+        self._lifetimes: FloatArray = np.zeros(0)  # of commands
+        self._restart_seconds, self._restarts = 0.0, 0  # that were measured: sum and number
         self.evidence = SharedEvidence()  # about p, from all jobs
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
-        self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
-        self._restart_seconds, self._restarts = 0.0, 0  # that were measured: sum and number
         self._allocated_at = 0.0
         self._others = 0  # how many jobs wait that are not in the present plan
         self._mean_weight = 1.0  # of jobs, as the policy counts them
 
-    def add_command_size(self, size: float) -> None:
+    def record_command(self, size: float) -> None:
         """Learn that a command has this size, in seconds on one server."""
-        self._command_sizes += size
-        self._commands += 1
+        sizes, has_ended = np.array([size]), np.ones(1, dtype=np.bool_)
+        self._lifetimes = record_lives(self._lifetimes, np.zeros(1), sizes, has_ended)
+
+    def record_end(self, job: ActiveJob) -> None:
+        """Learn the size of a job that is done."""
+        item_seconds = job.durations.measure_item_seconds(job.speedup.closest_exponent)
+        if item_seconds is None:
+            return
+        if self.policy.is_calibrated:
+            self._ended_sizes[job.number] = job.done_count * item_seconds
+        if not job.is_bag and job.spec.size is None:
+            self.record_command(item_seconds)
 
     def add_restart(self, seconds: float) -> None:
         """Learn how long it took to stop a command and start it again."""
@@ -302,9 +313,7 @@ class Allocator:
         work_done = _measure_work_done(job, time)
         size = job.spec.size or job.spec.prior.item_seconds
         if size is None:
-            # Like the usual command; but if it has done more, it may well need as much again.
-            usual = self._command_sizes / self._commands if self._commands else None
-            return max(work_done, usual or _DEFAULT_COMMAND_SECONDS)
+            return _expect_remaining(self._lifetimes.tobytes(), work_done)
         # The same if it is past its size.
         return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
@@ -326,17 +335,26 @@ class Allocator:
             return
         told = list(filter(has_estimate, jobs))
         if told != self._told:
-            remaining, done = np.empty(len(told)), np.zeros(len(told))
-            for place, job in enumerate(told):
-                remaining[place] = max(self.estimate_remaining(job, time), 1e-9)
-                if not job.is_bag:
-                    done[place] = _measure_work_done(job, time)
-                elif job.done_count:
-                    done[place] = job.done_count * self._estimate_item_seconds(job)
-            state = describe_jobs(told, remaining, max(servers, 1), time)
-            state.sizes = remaining + done
+            works = [max(self.estimate_remaining(job, time), 1e-9) for job in told]
+            state = describe_jobs(told, np.array(works), max(servers, 1), time)
+            state.attained = self._measure_attained(told, time)
+            state.sizes = state.remaining + state.attained
+            stay = {job.number for job in told}
+            gone = [job.number for job in self._told if job.number not in stay]
+            state.ended_sizes = np.array([self._ended_sizes.get(job, np.nan) for job in gone])
             self.calibration = state.calibration = self.policy.calibrate(self._learned_from, state)
             self._learned_from, self._told = state, told
+            self._ended_sizes.clear()
+
+    def _measure_attained(self, jobs: Sequence[ActiveJob], time: float) -> FloatArray:
+        """Return the work that was done on each job, in seconds on one server."""
+        done = [
+            job.done_count and job.done_count * self._estimate_item_seconds(job)
+            if job.is_bag
+            else _measure_work_done(job, time)
+            for job in jobs
+        ]
+        return np.array(done, dtype=np.float64)
 
     def resume_calibration(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
@@ -505,18 +523,21 @@ class Allocator:
         state = describe_jobs(asked, remaining[places], servers, time)
         state.others = self._others * self._mean_weight
         state.resizes = None if resizes is None else resizes.take(places)
+        if self.policy.is_calibrated:
+            state.attained = self._measure_attained(asked, time)
         return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
         """Return the whole servers that the policy gives each job of a state.
 
-        If no size is known, a policy that calibrates itself by sizes gives way to equal shares, or
-        to shares in proportion to weights.
+        If no size is known, a policy may decide by what commands so far have taught.
         """
         state.calibration = self.calibration
         policy = self._bind_policy(state)
-        if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
-            policy = replace(policy, sizes="unknown")
+        if not knows_sizes and state.attained is not None:
+            policy = policy.without_sizes()
+            lifetimes = _add_running(self._lifetimes, state.attained)
+            state.calibration = Calibration(lifetimes=lifetimes)
         return self._decide(policy, state)
 
     def _decide(self, policy: Policy, state: State) -> IntArray:
@@ -664,6 +685,19 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
         in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
         for in_flight in job.in_flight.values()
     )
+
+
+@lru_cache(1024)  # most commands wait, and have done nothing
+def _expect_remaining(lifetimes: bytes, work_done: float) -> float:
+    """Return the work that is expected to remain of a command of which nothing is known."""
+    done = np.array([work_done])
+    known = _add_running(np.frombuffer(lifetimes).reshape(2, -1), done)
+    return float(expect_remaining(known, done, _DEFAULT_COMMAND_SECONDS)[0])
+
+
+def _add_running(lifetimes: FloatArray, attained: FloatArray) -> FloatArray:
+    """Return the lifetimes with those of jobs that still run, and have attained so much."""
+    return record_lives(lifetimes, 0 * attained, attained, np.zeros(len(attained), dtype=np.bool_))
 
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:

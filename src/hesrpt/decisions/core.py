@@ -240,8 +240,8 @@ class Core:
             tally=self.tally,
             evidence=self.allocator.evidence,
         )
-        if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
-            self.allocator.add_command_size(size)
+        if not job.is_bag and spec.size is not None:
+            self.allocator.record_command(spec.size)
         self.line.add(job)
         job.add_done(event.done)
         if job.is_done:
@@ -349,8 +349,6 @@ class Core:
         if job.work_done:
             self.allocator.add_restart(batch.measure_seconds(time) - seconds)
         work = job.work_done + seconds * float(job.speedup(width))
-        if not job.is_size_known:
-            self.allocator.add_command_size(work)
         had_one_width = job.work_done == 0 and isclose(batch.width, width)
         if job.spec.speedup is None and had_one_width:
             job.durations.add(width, width * seconds)
@@ -361,6 +359,7 @@ class Core:
         """Count items as done or failed; return whether a new plan is needed."""
         job.done_count += count
         if job.is_done:
+            self.allocator.record_end(job)
             self._end_job(job, commands)
             return True
         # A job that holds what is planned can use it: only others have to count their items.

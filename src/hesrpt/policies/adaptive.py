@@ -19,22 +19,24 @@ from hesrpt.objectives import (
 from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
-from hesrpt.policies.equi import Equi
+from hesrpt.policies.lifetimes import expect_remaining, mean_size, record_lives
 from hesrpt.policies.optimal import Optimal, order_by_time_alone
 from hesrpt.policies.policy import (
     RankedPolicy,
-    RankRates,
     Rule,
     RuleKind,
     State,
     WorkloadFacts,
 )
 from hesrpt.policies.pricing import share_by_value
+from hesrpt.policies.sharing import share_in_proportion
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 from hesrpt.validation import check_between, check_choice
 
 #: What is known of sizes. Estimates count as known.
 Knowledge = Literal["known", "unknown"]
+# Speedups that are closer to linear count as this power law if sizes are unknown.
+_MAX_EXPONENT = 0.99
 # Among jobs that differ, with a focus of 0, ties go to those that are worth more in a batch.
 _TIE_FOCUS = 1e-7
 
@@ -51,9 +53,13 @@ class Adaptive(RankedPolicy):
     ``focus`` is f. If it is None, the policy learns f from the jobs that have ended
     (:mod:`hesrpt.policies.calibration`): f stays 1 for a batch, and falls as the load rises.
 
-    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. If
-    ``sizes`` is "unknown", sizes are ignored. Then shares are equal, or in proportion to weights if
-    the ``objective`` is "weighted".
+    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m.
+
+    If ``sizes`` is "unknown", the policy looks at the work that was done on each job, and learns
+    from jobs that have ended how much is expected to remain (:mod:`hesrpt.policies.lifetimes`).
+    Servers are shared as if prices would fall with a power f of that. While all expectations are
+    equal, as they stay if sizes are exponential, so are shares; with objective "weighted" they are
+    in proportion to weights.
     """
 
     uses_all_servers = True
@@ -80,40 +86,54 @@ class Adaptive(RankedPolicy):
         return replace(self)  # a copy, so that runs do not share a cache
 
     def without_sizes(self) -> Adaptive:
-        return replace(self, sizes="unknown") if self.is_calibrated else self
+        return replace(self, sizes="unknown") if self.focus is None else self
 
     # --- learning -----------------------------------------------------------------------------
 
     @property
     def is_calibrated(self) -> bool:
-        return self.focus is None and self.sizes == "known"
+        return self.focus is None or self.sizes == "unknown"
 
     def calibrate(self, before: State | None, state: State) -> Calibration | None:
         if not self.is_calibrated:
             return None
         log_jobs = float(np.log(self._weigh(state).sum())) if len(state) else 0.0
         differ = state.speedups.shared is None
-        if before is None or before.calibration is None:
-            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs, differ)
-        calibration = before.calibration
-        if len(before) == 0:
-            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs, differ)
+        sizes = state.sizes if self.sizes == "known" else np.ones(len(state))
+        calibration = None if before is None else before.calibration
+        if before is None or calibration is None or len(before) == 0:
+            calibration = calibration or Calibration()
+            return calibration.record_arrivals(state.jobs, sizes, log_jobs, differ)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
         order = np.argsort(state.jobs, kind="stable")
         numbers = state.jobs[order]
         found = np.searchsorted(numbers, before.jobs)
         stays = np.append(numbers, -1)[found] == before.jobs
         places = order[found[stays]]
-        remaining = np.zeros(len(before))
-        remaining[stays] = state.remaining[places]
-        fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
+        known_sizes = before.sizes[~stays] if state.ended_sizes is None else state.ended_sizes
 
         weights = self._weigh(before)
-        largest_first = self.order(before)[::-1]
+        knows_sizes = self.sizes == "known"
+        largest_first = self.order(before)[::-1] if knows_sizes else np.arange(len(before))
         ranks = np.empty(len(before))
         ranks[largest_first] = np.cumsum(weights[largest_first])
         total = float(ranks[largest_first[-1]])
-        calibration = calibration.record_work(fractions, np.log(ranks), float(np.log(total)))
+        if knows_sizes:
+            remaining = np.zeros(len(before))
+            remaining[stays] = state.remaining[places]
+            fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
+            log_ranks = np.log(ranks)
+            calibration = calibration.record_sizes(np.flatnonzero(~stays), known_sizes)
+        else:
+            # The part that is expected to remain, relative to other jobs, takes the place of i/m.
+            log_ranks = np.log(total * find_relative_prices(before))
+            attained, now = find_attained(before), np.empty(len(before))
+            now[stays], now[~stays] = find_attained(state)[places], known_sizes
+            ends, now = ~stays & np.isfinite(now), np.fmax(now, attained)
+            lifetimes = record_lives(calibration.lifetimes, attained, now, ends)
+            calibration = replace(calibration, lifetimes=lifetimes)
+            fractions = (now - attained) / (mean_size(lifetimes) or 1.0)
+        calibration = calibration.record_work(fractions, log_ranks, float(np.log(total)))
         ended = largest_first[::-1][~stays[largest_first[::-1]]]
         if len(ended):
             left = total - (np.cumsum(weights[ended]) - weights[ended])
@@ -126,41 +146,38 @@ class Adaptive(RankedPolicy):
         listed = np.concatenate((places, np.flatnonzero(is_new)))
         if is_new.any():
             new = np.flatnonzero(is_new)
-            calibration = calibration.record_arrivals(
-                state.jobs[new], state.sizes[new], log_jobs, differ
-            )
+            calibration = calibration.record_arrivals(state.jobs[new], sizes[new], log_jobs, differ)
         return calibration.take(np.argsort(listed))
 
     def _weigh(self, state: State) -> FloatArray:
-        objective = "flow" if self._is_equi else self.objective
+        knows_only_weights = self.sizes == "unknown" and not needs_weights(self.objective)
+        objective = "flow" if knows_only_weights else self.objective
         return weight_of_each_job(objective, state.sizes, state.weights)
-
-    @property
-    def _is_equi(self) -> bool:
-        """Whether the policy shares servers equally: without sizes, only weights could differ."""
-        return self.sizes == "unknown" and not needs_weights(self.objective)
 
     def _share(self, state: State, focus: float) -> FloatArray:
         """Share servers among jobs that differ, or some of which wait."""
-        if self.sizes == "known":
-            focus = max(focus, _TIE_FOCUS)
-        return self._batch.share(state, self.order(state), focus)
+        return self._batch.share(state, self.order(state), max(focus, _TIE_FOCUS))
 
     def _get_focus(self, state: State) -> float:
-        if self.sizes == "unknown":
-            return 0.0
         if self.focus is not None:
             return self.focus
-        return 1.0 if state.calibration is None else state.calibration.focus
+        calibration = state.calibration or Calibration()
+        return calibration.focus if self.sizes == "known" else calibration.focus_if_unknown
+
+    # --- unknown sizes --------------------------------------------------------------------------
+
+    def _share_by_expectation(self, state: State) -> FloatArray:
+        """Share servers if the price at the end of a job falls with the work expected to remain."""
+        p = np.minimum(state.speedups.closest_exponents(), _MAX_EXPONENT)
+        logs = self._get_focus(state) * p / (1 - p) * np.log(find_relative_prices(state))
+        parts = self._weigh(state) * np.exp(logs - logs.max())
+        return share_in_proportion(parts, state.servers, state.speedups, state.whole)
 
     # --- jobs that share one speedup ----------------------------------------------------------
 
     @property
     def is_ranked(self) -> bool:
-        return super().is_ranked or self._is_equi
-
-    def ranks_by_size(self, whole: bool) -> bool:
-        return self.sizes == "known" or Equi().ranks_by_size(whole)
+        return super().is_ranked and self.sizes == "known"
 
     def at_level(self, level: int) -> Adaptive:
         return self._at_focus(focus_of_level(level))
@@ -174,8 +191,6 @@ class Adaptive(RankedPolicy):
         return fixed
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        if self._is_equi:
-            return Equi().row(jobs, servers, speedup, whole)
         focus = 1.0 if self.focus is None else self.focus
         if isinstance(speedup, PowerLaw) and not whole:
             return servers * compute_shares_smallest_first(jobs, self.share_exponent(speedup))
@@ -186,13 +201,6 @@ class Adaptive(RankedPolicy):
         speedups, weights = SpeedupVector.repeat(speedup, jobs), np.ones(jobs)
         return share_by_value(speedups, servers, weights, focus, batch[::-1], whole)
 
-    def rank_rates(
-        self, jobs: int, most: int, servers: float, speedup: Speedup
-    ) -> RankRates | None:
-        if self._is_equi:
-            return Equi().rank_rates(jobs, most, servers, speedup)
-        return super().rank_rates(jobs, most, servers, speedup)
-
     def share_exponent(self, speedup: PowerLaw) -> float:
         return effective_exponent(speedup.p, 1.0 if self.focus is None else self.focus)
 
@@ -200,15 +208,15 @@ class Adaptive(RankedPolicy):
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         if self.sizes == "unknown":
-            return Equi().state_rule(speedups, whole) if self._is_equi else None
+            return None
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
         focus = None if self.focus is None else max(self.focus, _TIE_FOCUS)
         return Rule(RuleKind.VALUE, self.objective, focus=focus)
 
     def __call__(self, state: State) -> FloatArray:
-        if self._is_equi:
-            return Equi()(state)
+        if self.sizes == "unknown":
+            return self._share_by_expectation(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
         if state.others > 0 or state.resizes is not None:
@@ -228,8 +236,24 @@ class Adaptive(RankedPolicy):
 
     def order(self, state: State) -> IntArray:
         if self.sizes == "unknown":
-            return np.argsort(-self._weigh(state), kind="stable")
+            return np.argsort(-find_relative_prices(state) * self._weigh(state), kind="stable")
         return order_by_time_alone(state, self._weigh(state))
+
+
+def find_attained(state: State) -> FloatArray:
+    """Return the work that was done on each job."""
+    return state.sizes - state.remaining if state.attained is None else state.attained
+
+
+def find_relative_prices(state: State) -> FloatArray:
+    """Return the prices at the ends of jobs of unknown size with a focus of 1; about 1 in all.
+
+    They are inverse to the work that is expected to remain.
+    """
+    lifetimes = np.zeros(0) if state.calibration is None else state.calibration.lifetimes
+    logs = np.log(expect_remaining(lifetimes, find_attained(state)))
+    prices: FloatArray = np.exp(logs.mean() - logs)
+    return prices
 
 
 def effective_exponent(p: float, focus: float) -> float:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -32,14 +33,21 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.calibration_kernel import (
     BATCH_WEIGHT,
+    ESTIMATE_SUMS,
     LEVELS,
+    compare_sizes,
     count_end,
     focus_of_level,
     raise_focus,
+    scale_level,
     sum_work,
     update_focus,
     weigh_size,
 )
+
+#: What is believed of f at the start if sizes are unknown, as firmly as this many jobs would show
+#: it whose expectations differ by a factor of e, and the least f.
+UNKNOWN_FOCUS, UNKNOWN_WEIGHT, MIN_UNKNOWN_FOCUS = 0.05, 100.0, 0.03
 
 _no_numbers = partial(np.zeros, 0)
 
@@ -62,15 +70,30 @@ class Calibration:
     log_sizes: float = 0.0  # summed over the jobs seen
     usual: float = 0.0  # the usual ln m
     jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    given: FloatArray = field(default_factory=_no_numbers)  # the sizes at arrival
     size_weights: FloatArray = field(default_factory=_no_numbers)
     spread: FloatArray = field(default_factory=_no_numbers)
     lean: FloatArray = field(default_factory=_no_numbers)
     height: FloatArray = field(default_factory=_no_numbers)
+    # Of jobs of unknown size: see :mod:`hesrpt.policies.lifetimes`.
+    lifetimes: FloatArray = field(default_factory=_no_numbers)
+    # How far sizes are as given: the sums of :func:`scale_level`.
+    estimates: FloatArray = field(default_factory=partial(np.zeros, ESTIMATE_SUMS))
 
     @property
     def focus(self) -> float:
         """The f that the policy uses: 1 for heSRPT, near 0 for almost equal shares."""
-        return focus_of_level(self.level)
+        return focus_of_level(scale_level(self.level, self.estimates))
+
+    @property
+    def focus_if_unknown(self) -> float:
+        """The f for jobs of unknown size: what was learned, and what is believed at the start.
+
+        Expectations that hardly differ teach next to nothing, and batches are not made out.
+        """
+        numerator = self.numerator + UNKNOWN_WEIGHT * UNKNOWN_FOCUS
+        focus = numerator / (self.denominator + UNKNOWN_WEIGHT)
+        return min(max(focus, MIN_UNKNOWN_FOCUS), 1.0)
 
     def record_work(self, fractions: FloatArray, log_ranks: FloatArray, log_jobs: float) -> Self:
         """Add the fraction of each job that was done at its rank; logarithms are ln i and ln m."""
@@ -93,10 +116,21 @@ class Calibration:
         raise_focus(new)
         return new
 
+    def record_sizes(self, ended: IntArray, sizes: FloatArray) -> Self:
+        """Compare the sizes of jobs that have ended, if they are known, with what was given."""
+        new = copy(self)
+        new.estimates = self.estimates.copy()
+        usual = self.log_sizes / max(self.jobs_seen, 1)
+        for given, size in np.log(np.stack((self.given[ended], sizes), axis=1)).tolist():
+            if isfinite(size):  # otherwise the job has ended early, and its size is not known
+                compare_sizes(new.estimates, given, size, weigh_size(size, usual))
+        return new
+
     def take(self, places: IntArray) -> Self:
         """Keep the entries of these jobs only."""
         new = copy(self)
         new.jobs, new.size_weights = self.jobs[places], self.size_weights[places]
+        new.given = self.given[places]
         new.spread, new.lean = self.spread[places], self.lean[places]
         new.height = self.height[places]
         return new
@@ -119,6 +153,7 @@ class Calibration:
         weights = weigh_size(log_sizes, new.log_sizes / new.jobs_seen)
         update_focus(new, len(self.jobs), len(jobs), log_jobs, differ)
         new.jobs = np.concatenate((self.jobs, jobs))
+        new.given = np.concatenate((self.given, sizes))
         new.size_weights = np.concatenate((self.size_weights, weights))
         new.spread = np.concatenate((self.spread, none))
         new.lean = np.concatenate((self.lean, none))

@@ -34,6 +34,11 @@ SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
 #: together, jobs have stopped arriving, and f rises towards 1. It is 1 after twice as many.
 PATIENCE = 10.0
+#: Estimates of sizes are believed until as much as the sizes of this many jobs would vary, with a
+#: variance of 1 of the logarithm, shows how rough they are.
+TRUSTED_JOBS = 10.0
+#: How many sums compare estimates with sizes.
+ESTIMATE_SUMS = 6
 #: The common price (:mod:`hesrpt.policies.pricing`) is interpolated between two powers of this: on
 #: whole servers, many prices would do …
 GRID = 2.0 ** (1 / 64)
@@ -79,6 +84,34 @@ def weigh_size(log_size: _Numbers, usual: _Numbers | float) -> _Numbers:
     """
     weight: _Numbers = np.minimum(np.exp(SIZE_POWER * (log_size - usual)), MAX_SIZE_WEIGHT)
     return weight
+
+
+def compare_sizes(sums: FloatArray, estimate: float, size: float, weight: float) -> None:
+    """Add an ended job, given ln of estimate and size, to the sums of :func:`scale_level`."""
+    sums[0] += weight
+    sums[1] += weight * estimate
+    sums[2] += weight * size
+    sums[3] += weight * estimate * estimate
+    sums[4] += weight * size * size
+    sums[5] += weight * estimate * size
+
+
+def scale_level(level: int, sums: FloatArray) -> int:
+    """Return the level of the focus times the correlation of estimates and sizes.
+
+    So order counts as far as the estimates tell it. At first they are believed, as firmly as if
+    some jobs had shown it.
+
+    >>> scale_level(LEVELS, np.zeros(ESTIMATE_SUMS)) == LEVELS
+    True
+    """
+    if sums[0] <= 0.0:
+        return level
+    of_estimates = sums[3] - sums[1] * sums[1] / sums[0] + TRUSTED_JOBS
+    of_sizes = sums[4] - sums[2] * sums[2] / sums[0] + TRUSTED_JOBS
+    together = sums[5] - sums[1] * sums[2] / sums[0] + TRUSTED_JOBS
+    correlation = max(together, 0.0) / sqrt(of_estimates * of_sizes)
+    return int(level * sqrt(min(correlation, 1.0)) + 0.5)
 
 
 def sum_work(

@@ -8,7 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import RankedPolicy, RankRates, Rule, RuleKind, State
-from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
+from hesrpt.policies.sharing import share_in_proportion, usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
 
 
@@ -23,11 +23,11 @@ class Equi(RankedPolicy):
     uses_sizes = False
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        held = _share_equally(jobs, servers, speedup, whole)
+        held = share_in_proportion(np.ones(jobs), servers, speedup, whole)
         return held[::-1] if whole else held
 
     def __call__(self, state: State) -> FloatArray:
-        return _share_equally(len(state), state.servers, state.speedups, state.whole)
+        return share_in_proportion(np.ones(len(state)), state.servers, state.speedups, state.whole)
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         return Rule(RuleKind.EQUAL)
@@ -45,12 +45,3 @@ class Equi(RankedPolicy):
 
     def order(self, state: State) -> IntArray | None:
         return np.arange(len(state))
-
-
-def _share_equally(
-    jobs: int, servers: float, speedups: Speedup | SpeedupVector, whole: bool
-) -> FloatArray:
-    """Return the servers of the jobs, from the first to arrive to the last."""
-    equal = np.full(jobs, servers / jobs)
-    held = redistribute_excess(equal, usable_servers(speedups, servers, jobs))
-    return round_fairly(held, servers) if whole else held

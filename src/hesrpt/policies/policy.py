@@ -50,6 +50,11 @@ class State:
     #: If resizes cost time: the servers that jobs hold now, and which part of the time until the
     #: next change a resize would stop each of them for.
     resizes: Resizes | None = None
+    #: The work that was done on each job; None: what the sizes say.
+    attained: FloatArray | None = None
+    #: The sizes of the jobs that have ended since the previous state, in its order; NaN if unknown.
+    #: None: they were as that state says.
+    ended_sizes: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -65,6 +70,7 @@ class State:
             weights=self.weights[places],
             speedups=self.speedups.take(places),
             resizes=None if self.resizes is None else self.resizes.take(places),
+            attained=None if self.attained is None else self.attained[places],
         )
 
 

@@ -36,6 +36,15 @@ def redistribute_excess(held: FloatArray, usable: FloatArray) -> FloatArray:
     return held
 
 
+def share_in_proportion(
+    parts: FloatArray, servers: float, speedups: Speedup | SpeedupVector, whole: bool
+) -> FloatArray:
+    """Share servers in proportion to the parts of jobs, from the first to arrive to the last."""
+    usable = usable_servers(speedups, servers, len(parts))
+    held = redistribute_excess(servers * parts / parts.sum(), usable)
+    return round_fairly(held, servers) if whole else held
+
+
 def check_leftover_rule(rule: str) -> None:
     """Raise an error if there is no such leftover rule."""
     check_choice("leftover", rule, get_args(Leftover))

@@ -274,6 +274,11 @@ class Driver:
         self._held: dict[int, int] = {}  # servers, by the numbers of the jobs that hold some
         self._forget_above = _REMEMBERED + _FORGOTTEN_AT_ONCE  # how many jobs there may be
         self._memory = memory or KindMemory()
+        for learned in self._memory.runs:
+            p = learned.durations.p if learned.given_p is None else learned.given_p
+            size = None if learned.is_bag else learned.durations.measure_item_seconds(p)
+            if size is not None:
+                core.allocator.record_command(size)
         self._learned: dict[int, LearnedRun] = {}  # of active jobs, by their numbers
         self._teaching: dict[LiveJob, None] = {}  # items were done since the last time
         self.groups: dict[str, Group] = {}

@@ -47,6 +47,8 @@ MAX_IDLE_REVIEWS = 1000
 sum_work = inlined(formulas.sum_work)
 count_end = inlined(formulas.count_end)
 raise_focus = inlined(formulas.raise_focus)
+compare_sizes = inlined(formulas.compare_sizes)
+scale_level = inlined(formulas.scale_level)
 update_focus = inlined(formulas.update_focus)
 weigh_size = inlined(formulas.weigh_size)
 
@@ -133,10 +135,12 @@ class LoopState(Protocol):
 class CalibrationData(NamedTuple):
     """All of a calibration."""
 
-    samples: FloatArray  # of each job: spread, lean and height, and what a unit of work counts
+    #: Of each job: spread, lean and height, what a unit of work counts, and ln of its size.
+    samples: FloatArray
     weight: FloatArray  # of each job; empty if each counts 1
     log_rank: FloatArray  # ln 0 (unused), ln 1, ln 2, …
     sums: Any  # an array with one record: see :class:`hesrpt.policies.calibration_kernel.Sums`
+    estimates: FloatArray  # sums that tell how good estimates of sizes are
 
 
 @compiled
@@ -166,7 +170,7 @@ def run(
                     if rule is not None:
                         differ = not rule.settings[0].shares_speedup
                     _choose_level(jobs, state, calibration, differ)
-                level = calibration.sums[0].level
+                level = scale_level(calibration.sums[0].level, calibration.estimates)
             if state.stage == CHANGED:
                 if rule is not None:
                     _add_to_lists(jobs, rule.facts, state)
@@ -483,6 +487,7 @@ def _choose_level(jobs: Jobs, state: LoopState, calibration: CalibrationData, di
     for number in range(first, end):
         job = jobs.by_arrival[number]
         log_size = log(jobs.remaining[job] * jobs.estimate[job])
+        calibration.samples[job, 4] = log(jobs.remaining[job])
         calibration.samples[job, 3] = weigh_size(log_size, usual) / jobs.remaining[job]
     update_focus(sums, state.present, end - first, log(total), differ)
 
@@ -549,3 +554,6 @@ def _observe(
                 log_jobs = log(max(total, weight[job]))
                 total -= weight[job]
             count_end(sums, samples[job, 0], samples[job, 1], samples[job, 2], log_jobs)
+            log_size, usual = samples[job, 4], sums.log_sizes / sums.jobs_seen
+            given, weight_of_size = log_size + log(jobs.estimate[job]), weigh_size(log_size, usual)
+            compare_sizes(calibration.estimates, given, log_size, weight_of_size)

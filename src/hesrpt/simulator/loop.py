@@ -32,7 +32,7 @@ from hesrpt.policies import (
     find_rule,
     round_fairly,
 )
-from hesrpt.policies.calibration_kernel import LEVELS
+from hesrpt.policies.calibration_kernel import LEVELS, scale_level
 from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import count_resizes
 from hesrpt.policies.pricing_kernel import create_price_search
@@ -222,7 +222,7 @@ class GeneralLoop:
         present, run = int(self._present[0]), self.config
         policy, level = self.ranked, 0
         if self.calibration is not None:
-            level = int(self.calibration.sums["level"][0])
+            level = scale_level(int(self.calibration.sums["level"][0]), self.calibration.estimates)
             if level not in self.by_level:
                 self.by_level[level] = self.ranked.at_level(level)
             policy = self.by_level[level]
@@ -255,6 +255,12 @@ class GeneralLoop:
             self.weights[listed],
             speedups,
         )
+        if not self.is_exact:
+            state.attained = run.workload.sizes[listed] - jobs.remaining[listed]
+            if self.before is not None:
+                before = self.before.jobs
+                ended = before[~np.isnan(jobs.completion[before])]
+                state.ended_sizes = run.workload.sizes[ended]
         if run.resize_cost > 0:
             costs = np.where(jobs.resizes[listed] >= 0, run.resize_cost, 0.0)
             state.resizes = count_resizes(speedups, remaining, jobs.held[listed], costs)

@@ -17,7 +17,7 @@ from hesrpt.compiled import create_record
 from hesrpt.optimal.closed_form import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Calibration, RankedPolicy, as_ranked
-from hesrpt.policies.calibration_kernel import LEVELS, Sums, weigh_size
+from hesrpt.policies.calibration_kernel import ESTIMATE_SUMS, LEVELS, Sums, weigh_size
 from hesrpt.policies.policy import RankRates
 from hesrpt.simulator import ranked_kernel
 from hesrpt.simulator.kernel import CalibrationData
@@ -74,10 +74,11 @@ def create_calibration(jobs: int, weights: FloatArray, ranks: int | None = None)
     """Return the calibration at the start of a run, with the sums of this many jobs."""
     starts: dict[str, Any] = {each.name: each.default for each in fields(Calibration)}
     return CalibrationData(
-        samples=np.zeros((jobs, 4)),
+        samples=np.zeros((jobs, 5)),
         weight=weights,
         log_rank=list_logarithms(jobs + 1 if ranks is None else ranks),
         sums=create_record(Sums, **{name: starts[name] for name in Sums.__annotations__}),
+        estimates=np.zeros(ESTIMATE_SUMS),
     )
 
 
