@@ -42,7 +42,7 @@ def compute_results() -> dict[str, list[float]]:
             for policy in _POLICIES:
                 run = simulate(stream, 4, policy, whole=whole, resize_cost=0.01 * whole)
                 results[f"{name}, {whole}, {policy}"] = run.completion_times.tolist()
-        pair = Workload([2, 1], speedup[1:] if name == "many" else speedup, arrivals=[0, 0.1])
+        pair = Workload([2, 1], _OWN[1:] if name == "many" else speedup, arrivals=[0, 0.1])
         results[f"{name}, bound"] = [lower_bound(pair, 4).mean]
     knee = simulate(Workload(_SIZES, _OWN), 4, "knee", size_error=0.2)
     results["knee"] = knee.completion_times.tolist()
@@ -73,9 +73,10 @@ def compute_results_of_more_jobs() -> dict[str, list[float]]:
     jobs, speedups = np.arange(66), SpeedupVector.create(_OWN * 22)
     sizes, ones = np.linspace(3, 1, 66), np.ones(66)
     found["values"] = compute_job_values(speedups, 40.0, ones).values.tolist()
-    for whole in (False, True):
-        state = State(0.0, 40.0, whole, jobs, sizes, sizes, np.zeros(66), ones, speedups)
-        found[f"66 that differ, {whole}"] = Optimal()(state).tolist()
+    corners = SpeedupVector.create(_OWN[2:] * 65 + _OWN[:1])
+    for name, each in (("66 that differ", speedups), ("66 with corners", corners)):
+        state = State(0.0, 100.0, False, jobs, sizes, sizes, np.zeros(66), ones, each)
+        found[name] = Optimal()(state).tolist()
     return found
 
 

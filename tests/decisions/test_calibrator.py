@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hesrpt import Pool
+from hesrpt import Pool, PowerLaw
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import ItemsFinished, JobArrived, Start
 from hesrpt.engines.fake import FakeEngine
@@ -140,8 +140,8 @@ def test_commands_of_unknown_size_that_run_for_long_get_fewer_servers() -> None:
     core = Core(16, "adaptive")
     for size in [1.0, 1.1, 0.9, 1.2, 1000.0] * 40:
         core.allocator.record_command(size)
-    core.handle(JobArrived(9e8, JobSpec(name="old", resize="affinity")))
-    core.handle(JobArrived(9e8 + 10, JobSpec(name="new", resize="affinity")))
+    core.handle(JobArrived(9e8, JobSpec(name="old", resize="affinity", speedup=PowerLaw(0.9))))
+    core.handle(JobArrived(9e8 + 10, JobSpec(name="new", resize="affinity", speedup=PowerLaw(0.9))))
     assert core.jobs["old"].planned < core.jobs["new"].planned
 
 
