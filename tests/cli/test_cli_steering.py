@@ -39,7 +39,10 @@ def test_jobs_of_a_running_script_are_steered(tmp_path: Path, pool: Pool) -> Non
     assert sorted(done.stdout.splitlines()) in (
         ["big: paused", "small: paused; items that are running end first"],
         ["big: paused; items that are running end first", "small: paused"],
-        ["big: paused; items that are running end first"] * 2,
+        [
+            "big: paused; items that are running end first",
+            "small: paused; items that are running end first",
+        ],
     )
     assert (big.state, small.state) == ("paused", "paused")
     assert call("resume", "s", "big", cwd=tmp_path).stdout == "big: resumed\n"

@@ -75,8 +75,8 @@ def view_fully(queue: JobQueue, job: KnownJob, access: Access) -> JobDetails:
         cwd = str(Path(template.directory or "", write_braces_once(template.cwd)))
     speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
     p = speedup.p if isinstance(speedup, PowerLaw) else None
-    if isinstance(job, LiveJob) and p is None and job.durations.items:
-        p = job.durations.p
+    if isinstance(job, LiveJob) and p is None and len(job.durations.counts) > 1:
+        p = job.durations.p  # items of one width say nothing
     if spec.speedup is None and p == PRIOR_P:
         p = None  # assumed, and nothing was learned that has changed it
     hooks = [] if view.number == 0 else queue.journal.hooks.read()
