@@ -236,14 +236,14 @@ def test_the_work_for_an_item_does_not_grow_with_the_queue(
 ) -> None:
     core, estimates = Core(4, policy), 0
     run = VirtualRun(core)
-    estimate = core.allocator.estimate_remaining
+    estimate = core.estimator.estimate_remaining
 
     def count(job: ActiveJob, time: float) -> float:
         nonlocal estimates
         estimates += 1
         return estimate(job, time)
 
-    monkeypatch.setattr(core.allocator, "estimate_remaining", count)
+    monkeypatch.setattr(core.estimator, "estimate_remaining", count)
     run.handle(*(JobArrived(0.0, JobSpec(name=f"j{n}", items=items)) for n in range(800)))
     estimates = 0
     for number in range(100):
