@@ -20,7 +20,6 @@ from hesrpt.policies import (
     Policy,
     PolicyBinder,
     PolicyLike,
-    Rounded,
     State,
     WorkloadFacts,
     approximate_exponent,
@@ -473,6 +472,8 @@ class Allocator:
             policy = policy.without_sizes()
             lifetimes = self._estimator.count_running(state.attained)
             state.calibration = Calibration(lifetimes=lifetimes)
+        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+        state.whole = not isinstance(policy, HeSrpt) or len(state) <= _MAX_EXACT_JOBS
         return self._decide(policy, state)
 
     def _decide(self, policy: Policy, state: State) -> IntArray:
@@ -506,7 +507,7 @@ class Allocator:
         If their weights differ, they count.
         """
         is_weighted = bool(np.any(state.weights != state.weights[0]))
-        policy = (self._weighted_binder if is_weighted else self._binder).bind(
+        return (self._weighted_binder if is_weighted else self._binder).bind(
             WorkloadFacts(
                 sizes=state.remaining,
                 speedups=state.speedups,
@@ -516,10 +517,6 @@ class Allocator:
                 approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
             )
         )
-        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
-        if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
-            return Rounded(policy)
-        return policy
 
 
 def describe_jobs(
