@@ -233,7 +233,7 @@ class Allocator:
         self._estimator = estimator
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
-        self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
+        self._weighted_binder = PolicyBinder(respect_weights(self.policy))
         # What the policy has learned so far; None if it learns nothing.
         self.calibration: Calibration | None = None
         self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
