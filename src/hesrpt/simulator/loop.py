@@ -135,7 +135,6 @@ class GeneralLoop:
             weights = self.rule.facts.weight
             weights = weights[:0] if np.all(weights == 1) else weights
         self.calibration = create_calibration(jobs, weights) if is_learning else None
-        self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.decision_times: list[float] = []
         asked = run.servers if workload.requested is None else workload.requested[:counted]
@@ -223,9 +222,7 @@ class GeneralLoop:
         policy, level = self.ranked, 0
         if self.calibration is not None:
             level = scale_level(int(self.calibration.sums["level"][0]), self.calibration.estimates)
-            if level not in self.by_level:
-                self.by_level[level] = self.ranked.at_level(level)
-            policy = self.by_level[level]
+            policy = policy.at_level(level)
         row = policy.row(present, run.servers, speedup, run.whole)
         self._check(row)
         self.table.add(present, row, speedup.rate(row), level)
