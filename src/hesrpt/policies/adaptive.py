@@ -137,7 +137,6 @@ class Adaptive(RankedPolicy):
             left = total - (np.cumsum(weights[ended]) - weights[ended])
             calibration = calibration.record_ends(ended, np.log(np.maximum(left, weights[ended])))
 
-        # From here on, entries are in the order of this state, with the new jobs at the end.
         calibration = calibration.take(stays)
         new = np.setdiff1d(np.arange(len(state)), places)
         if len(new):
