@@ -21,13 +21,7 @@ from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.lifetimes import expect_remaining, mean_size, record_lives
 from hesrpt.policies.optimal import Optimal, order_by_time_alone
-from hesrpt.policies.policy import (
-    RankedPolicy,
-    Rule,
-    RuleKind,
-    State,
-    WorkloadFacts,
-)
+from hesrpt.policies.policy import RankedPolicy, Rule, RuleKind, State, WorkloadFacts
 from hesrpt.policies.pricing import share_by_value
 from hesrpt.policies.sharing import share_in_proportion
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector

@@ -14,12 +14,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import Precision, value_place
-from hesrpt.optimal.response_kernel import (
-    PREFIX_COLUMNS,
-    WEIGHT,
-    Batch,
-    ResponseSums,
-)
+from hesrpt.optimal.response_kernel import PREFIX_COLUMNS, WEIGHT, Batch, ResponseSums
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
 from hesrpt.optimal.response_kernel import VALUE as VALUE_COLUMN
 from hesrpt.policies.pricing_kernel import (
