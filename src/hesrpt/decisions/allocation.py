@@ -12,7 +12,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.remaining_work import WorkEstimator, has_estimate
+from hesrpt.decisions.remaining_work import WorkEstimator, add_running, has_estimate
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Calibration,
@@ -470,7 +470,7 @@ class Allocator:
         policy = self._bind_policy(state)
         if not knows_sizes and state.attained is not None:
             policy = policy.without_sizes()
-            lifetimes = self._estimator.count_running(state.attained)
+            lifetimes = add_running(self._estimator.lifetimes, state.attained)
             state.calibration = Calibration(lifetimes=lifetimes)
         # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
         state.whole = not isinstance(policy, HeSrpt) or len(state) <= _MAX_EXACT_JOBS

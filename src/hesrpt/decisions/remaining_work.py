@@ -31,12 +31,12 @@ class WorkEstimator:
     def __init__(self) -> None:
         self.evidence = SharedEvidence()  # about p, from all jobs
         self.bag_durations = ItemDurations()  # of all bags, for those without a finished item
-        self._lifetimes: FloatArray = np.zeros(0)  # of commands
+        self.lifetimes: FloatArray = np.zeros(0)  # of commands that have ended
 
     def record_command(self, size: float) -> None:
         """Learn that a command has this size."""
         sizes, has_ended = np.array([size]), np.ones(1, dtype=np.bool_)
-        self._lifetimes = record_lives(self._lifetimes, np.zeros(1), sizes, has_ended)
+        self.lifetimes = record_lives(self.lifetimes, np.zeros(1), sizes, has_ended)
 
     def record_end(self, job: ActiveJob) -> float | None:
         """Learn the size of a job that is done, and return it; None if it did nothing."""
@@ -68,7 +68,7 @@ class WorkEstimator:
         work_done = job.measure_work_done(time)
         size = job.spec.size or job.spec.prior.item_seconds
         if size is None:
-            return _expect_remaining(self._lifetimes.tobytes(), work_done)
+            return _expect_remaining(self.lifetimes.tobytes(), work_done)
         # The same if it is past its size.
         return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
@@ -92,10 +92,6 @@ class WorkEstimator:
         ]
         return np.array(done, dtype=np.float64)
 
-    def count_running(self, attained: FloatArray) -> FloatArray:
-        """Return the lifetimes of commands, with those that still run and have attained so much."""
-        return _add_running(self._lifetimes, attained)
-
 
 def has_estimate(job: ActiveJob) -> bool:
     """Return whether anything is known of a job's size: of a bag, at least its items are."""
@@ -106,9 +102,10 @@ def has_estimate(job: ActiveJob) -> bool:
 def _expect_remaining(lifetimes: bytes, work_done: float) -> float:
     """Return the work that is expected to remain of a command of which nothing is known."""
     done = np.array([work_done])
-    known = _add_running(np.frombuffer(lifetimes).reshape(2, -1), done)
+    known = add_running(np.frombuffer(lifetimes).reshape(2, -1), done)
     return float(expect_remaining(known, done, _DEFAULT_COMMAND_SECONDS)[0])
 
 
-def _add_running(lifetimes: FloatArray, attained: FloatArray) -> FloatArray:
+def add_running(lifetimes: FloatArray, attained: FloatArray) -> FloatArray:
+    """Return the lifetimes with those of jobs that still run, and have attained so much."""
     return record_lives(lifetimes, 0 * attained, attained, np.zeros(len(attained), dtype=np.bool_))
