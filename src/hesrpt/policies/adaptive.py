@@ -142,10 +142,6 @@ class Adaptive(RankedPolicy):
         objective = "flow" if knows_only_weights else self.objective
         return weight_of_each_job(objective, state.sizes, state.weights)
 
-    def _share(self, state: State, focus: float) -> FloatArray:
-        """Share servers among jobs that differ, or some of which wait."""
-        return self._batch.share(state, self.order(state), max(focus, _TIE_FOCUS))
-
     def _get_focus(self, state: State) -> float:
         if self.focus is not None:
             return self.focus
@@ -207,20 +203,17 @@ class Adaptive(RankedPolicy):
             return self._share_by_expectation(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if state.others > 0 or state.resizes is not None:
-            return self._share(state, focus)
-        if shared is not None and has_equal_weights(self.objective):
+        is_plain = state.others == 0 and state.resizes is None
+        if is_plain and shared is not None and has_equal_weights(self.objective):
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
-        weights = self._weigh(state)
-        if isinstance(shared, PowerLaw) and not state.whole:
-            largest_first = self.order(state)[::-1]
-            held = np.empty(len(state))
-            held[largest_first] = state.servers * compute_shares(
-                weights[largest_first], effective_exponent(shared.p, focus)
-            )
+        order = self.order(state)
+        if is_plain and isinstance(shared, PowerLaw) and not state.whole:
+            largest_first, held = order[::-1], np.empty(len(state))
+            weights, exponent = self._weigh(state), effective_exponent(shared.p, focus)
+            held[largest_first] = state.servers * compute_shares(weights[largest_first], exponent)
             return held
-        return self._share(state, focus)
+        return self._batch.share(state, order, max(focus, _TIE_FOCUS))
 
     def order(self, state: State) -> IntArray:
         if self.sizes == "unknown":
