@@ -20,15 +20,7 @@ from hesrpt.optimal.planner import Plan, plan
 from hesrpt.readers import read_jobs, read_speedup
 from hesrpt.schedule import Schedule
 from hesrpt.simulator import Comparison, Simulation, compare, simulate
-from hesrpt.speedups import (
-    Amdahl,
-    Custom,
-    Measured,
-    PowerLaw,
-    Speedup,
-    fit_amdahl,
-    fit_power_law,
-)
+from hesrpt.speedups import Amdahl, Custom, Measured, PowerLaw, Speedup, fit_amdahl, fit_power_law
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:

@@ -101,17 +101,17 @@ def test_known_sizes_count_beside_unknown_ones() -> None:
     shortest, unknown, longest = (job.planned for job in core.jobs.values())
     assert shortest >= unknown > longest
     assert get_calibration(core).jobs_seen == 2
-    estimate = core.allocator.estimate_remaining
+    estimate = core.estimator.estimate_remaining
     assert estimate(core.jobs["1"], 0.0) == pytest.approx(2005.0)
 
 
 def test_sizes_of_commands_are_learned_when_they_end() -> None:
     core = Core(1, "adaptive")
     core.handle(*create_commands(None))
-    assert core.allocator.estimate_remaining(core.jobs["0"], 0.0) == pytest.approx(600.0)
+    assert core.estimator.estimate_remaining(core.jobs["0"], 0.0) == pytest.approx(600.0)
     core.handle(ItemsFinished(3.0, "0", (0,), (3.0,)))
     core.handle(JobArrived(4.0, JobSpec(name="next", resize="affinity")))
-    estimate = core.allocator.estimate_remaining
+    estimate = core.estimator.estimate_remaining
     assert estimate(core.jobs["next"], 4.0) == pytest.approx(3.0)
 
 
@@ -130,8 +130,8 @@ def test_what_remains_of_commands_is_learned_from_those_before(policy: str) -> N
     core = Core(1, policy)
     run_commands(core, [1.0, 1.1, 0.9, 1.2, 1000.0] * 40, JobSpec(name="one", resize="affinity"))
     core.handle(JobArrived(9e8, JobSpec(name="next", resize="affinity")))
-    now = core.allocator.estimate_remaining(core.jobs["next"], 9e8)
-    later = core.allocator.estimate_remaining(core.jobs["next"], 9e8 + 10)
+    now = core.estimator.estimate_remaining(core.jobs["next"], 9e8)
+    later = core.estimator.estimate_remaining(core.jobs["next"], 9e8 + 10)
     assert now == pytest.approx(200.84)
     assert 600 < later < 1500
 
@@ -139,7 +139,7 @@ def test_what_remains_of_commands_is_learned_from_those_before(policy: str) -> N
 def test_commands_of_unknown_size_that_run_for_long_get_fewer_servers() -> None:
     core = Core(16, "adaptive")
     for size in [1.0, 1.1, 0.9, 1.2, 1000.0] * 40:
-        core.allocator.record_command(size)
+        core.estimator.record_command(size)
     core.handle(JobArrived(9e8, JobSpec(name="old", resize="affinity", speedup=PowerLaw(0.9))))
     core.handle(JobArrived(9e8 + 10, JobSpec(name="new", resize="affinity", speedup=PowerLaw(0.9))))
     assert core.jobs["old"].planned < core.jobs["new"].planned

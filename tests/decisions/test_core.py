@@ -272,7 +272,7 @@ def test_size_is_estimated_from_other_jobs_before_the_first_item_ends() -> None:
         core.handle(ItemsFinished(20, "known", (item,), (20.0,)))
     core.handle(JobArrived(21, JobSpec(name="new", items=3)))
     alone = 20 * 4 ** (PRIOR_P - 1)  # four of them ran together
-    assert core.allocator.estimate_remaining(core.jobs["new"], 21) == pytest.approx(3 * alone)
+    assert core.estimator.estimate_remaining(core.jobs["new"], 21) == pytest.approx(3 * alone)
 
 
 def test_command_of_unknown_size_leaves_servers_to_others() -> None:
@@ -292,7 +292,7 @@ def test_restarted_command_keeps_the_work_it_has_done() -> None:
     core.handle(JobArrived(0, spec))
     core.handle(JobArrived(10, bag("a", 50, 500)))
     assert core.jobs["c"].observed < 4  # restarted
-    assert core.allocator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
+    assert core.estimator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
 def test_size_in_the_spec_is_used_for_a_job_of_unknown_length() -> None:
@@ -301,7 +301,7 @@ def test_size_in_the_spec_is_used_for_a_job_of_unknown_length() -> None:
         JobArrived(0, JobSpec(name="long", size=1e5, speedup=HALF)),
         JobArrived(0, bag("short", 50, 50)),
     )
-    assert core.allocator.estimate_remaining(core.jobs["long"], 0) == pytest.approx(1e5)
+    assert core.estimator.estimate_remaining(core.jobs["long"], 0) == pytest.approx(1e5)
     assert core.jobs["short"].planned > core.jobs["long"].planned
 
 

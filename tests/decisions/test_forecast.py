@@ -16,7 +16,7 @@ from hesrpt import Pool, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import ItemsFinished, ItemsRead, JobArrived, JobSteered
-from hesrpt.decisions.forecast import Forecaster, estimate_remaining_work, predict_ends
+from hesrpt.decisions.forecast import Forecaster, collect_remaining_work, predict_ends
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import Adaptive, Calibration, PolicyLike, State
 
@@ -35,7 +35,7 @@ def open_pool(engine: SteppedEngine, policy: PolicyLike = "hesrpt") -> Iterator[
 
 
 def predict(core: Core, time: float = 0.0) -> dict[str, float]:
-    return predict_ends(estimate_remaining_work(core, time))
+    return predict_ends(collect_remaining_work(core, time))
 
 
 @pytest.mark.parametrize("policy", ["hesrpt", "equi", "srpt", "fifo", "helrpt"])
@@ -191,7 +191,7 @@ def test_two_threads_may_recall_a_forecast_at_the_same_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = Core(2, "hesrpt")
-    forecaster = Forecaster(core, lambda: estimate_remaining_work(core, 0.0))
+    forecaster = Forecaster(core, lambda: collect_remaining_work(core, 0.0))
     create_thread = threading.Thread
 
     class InterruptedThread(create_thread):  # type: ignore[misc, valid-type]

@@ -25,7 +25,7 @@ from hesrpt.decisions.events import (
     Tick,
 )
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.policies import State
+from hesrpt.policies import HeSrpt, State
 
 
 class VirtualRun:
@@ -236,14 +236,14 @@ def test_the_work_for_an_item_does_not_grow_with_the_queue(
 ) -> None:
     core, estimates = Core(4, policy), 0
     run = VirtualRun(core)
-    estimate = core.allocator.estimate_remaining
+    estimate = core.estimator.estimate_remaining
 
     def count(job: ActiveJob, time: float) -> float:
         nonlocal estimates
         estimates += 1
         return estimate(job, time)
 
-    monkeypatch.setattr(core.allocator, "estimate_remaining", count)
+    monkeypatch.setattr(core.estimator, "estimate_remaining", count)
     run.handle(*(JobArrived(0.0, JobSpec(name=f"j{n}", items=items)) for n in range(800)))
     estimates = 0
     for number in range(100):
@@ -253,3 +253,17 @@ def test_the_work_for_an_item_does_not_grow_with_the_queue(
             run.handle(JobArrived(run.time, JobSpec(name=f"later {number}", items=items)))
     # Plans are for a few jobs, and all 800 are compared only now and then.
     assert estimates / 100 < 150
+
+
+def test_jobs_that_wait_count_with_their_weights() -> None:
+    seen: list[float] = []
+
+    class Watched(HeSrpt):
+        def __call__(self, state: State) -> FloatArray:
+            seen.append(state.others)
+            return super().__call__(state)
+
+    core = Core(4, Watched())
+    specs = [JobSpec(name=f"j{n}", items=5, weight=2.0 + 2 * (n % 2)) for n in range(200)]
+    core.handle(*(JobArrived(0.0, spec) for spec in specs))
+    assert seen[0] == pytest.approx(3 * (200 - len(list(core.line.contenders))))

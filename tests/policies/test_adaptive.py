@@ -653,7 +653,7 @@ def test_calibration_is_finite_for_wild_streams(
         assert MIN_LEVEL <= calibration.level <= LEVELS
         numbers = calibration.numerator, calibration.denominator, calibration.log_sizes
         assert np.isfinite(numbers).all()
-        assert np.isfinite(calibration.spread).all()
+        assert np.isfinite(calibration.samples).all()
 
 
 def test_ties_and_equal_sizes() -> None:

@@ -12,7 +12,6 @@ from hesrpt.policies import (
     Knee,
     Optimal,
     PolicyBinder,
-    Rounded,
     WorkloadFacts,
     approximate_exponent,
     describe_workload,
@@ -56,10 +55,6 @@ def test_knee_uses_all_servers_that_limited_jobs_can_use() -> None:
     speedups = SpeedupVector.repeat(PowerLaw(0.5).limited(2), 3)
     alpha = estimate_alpha(sizes, speedups, servers=100)
     np.testing.assert_allclose(speedups.knee(sizes / alpha, 100), 2)
-
-
-def test_binding_a_rounded_policy_binds_the_policy_inside() -> None:
-    assert Rounded(HeSrpt()).bind(create_facts(PowerLaw(0.5))) == Rounded(HeSrpt(p=0.5))
 
 
 def test_bound_policies_do_not_share_a_cache() -> None:

@@ -14,7 +14,7 @@ from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simula
 from hesrpt.cli.main import app
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import Finish, ItemsFinished, JobArrived, Start, Tick
-from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
+from hesrpt.decisions.forecast import collect_remaining_work, predict_ends
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import (
@@ -140,7 +140,7 @@ def test_core_runs_all_jobs_and_predicts_their_ends(name: str) -> None:
     ]
     core = Core(4, name)
     core.handle(*(JobArrived(0.0, job) for job in jobs))
-    ends = predict_ends(estimate_remaining_work(core, 0.0))
+    ends = predict_ends(collect_remaining_work(core, 0.0))
     assert set(ends) == {"large", "small"}
     assert all(np.isfinite(end) for end in ends.values())
     assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}

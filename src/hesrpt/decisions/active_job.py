@@ -314,6 +314,13 @@ class ActiveJob:
     def _count_server_seconds(self, time: float) -> float:
         return self.held_before + self.observed * (time - self.observed_since)
 
+    def measure_work_done(self, time: float) -> float:
+        """Return the work that a command has done, in seconds on one server."""
+        return self.work_done + sum(
+            in_flight.measure_seconds(time) * float(self.speedup(in_flight.last_servers))
+            for in_flight in self.in_flight.values()
+        )
+
     def set_servers(self, in_flight: BatchInFlight, servers: int) -> None:
         """Record that what is in flight now has this many servers."""
         self._add_observed(servers - in_flight.servers)

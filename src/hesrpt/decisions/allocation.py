@@ -1,10 +1,10 @@
-"""How many servers each job should have: estimate the remaining work, and ask the policy."""
+"""How many servers each job should have: ask the policy, and respect limits and resources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.decisions.active_job import ActiveJob
-from hesrpt.decisions.learning import Evidence, ItemDurations, SharedEvidence
+from hesrpt.decisions.remaining_work import WorkEstimator, add_running, has_estimate
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Calibration,
@@ -20,7 +20,6 @@ from hesrpt.policies import (
     Policy,
     PolicyBinder,
     PolicyLike,
-    Rounded,
     State,
     WorkloadFacts,
     approximate_exponent,
@@ -28,7 +27,6 @@ from hesrpt.policies import (
     respect_weights,
     round_fairly,
 )
-from hesrpt.policies.lifetimes import expect_remaining, record_lives
 from hesrpt.policies.pricing import Resizes, count_resizes
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -218,12 +216,6 @@ def grant_items(wants: Sequence[Want], available: Mapping[str, int]) -> list[int
 
 # --- the plan -----------------------------------------------------------------------------------
 
-# The assumed duration of an item, in seconds, before any item has finished.
-_DEFAULT_ITEM_SECONDS = 1.0
-# At least this fraction of an item in flight is assumed to remain.
-_MIN_REMAINING = 0.05
-# The assumed size of a command, in seconds on one server, before that of any command is known.
-_DEFAULT_COMMAND_SECONDS = 600.0
 # How long a job of unknown size waits for resources that others take, in seconds on one server.
 _PATIENCE_SECONDS = 10.0
 # With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
@@ -237,37 +229,26 @@ _ON_ONE_SERVER = PowerLaw(0.5).limited(1.0)
 class Allocator:
     """Decides how many servers are planned for each job."""
 
-    def __init__(self, policy: PolicyLike) -> None:
+    def __init__(self, policy: PolicyLike, estimator: WorkEstimator) -> None:
+        self._estimator = estimator
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
-        self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
+        self._weighted_binder = PolicyBinder(respect_weights(self.policy))
         # What the policy has learned so far; None if it learns nothing.
         self.calibration: Calibration | None = None
         self._learned_from: State | None = None  # all jobs of the run, and what was learned by then
         self._told: list[ActiveJob] = []  # these jobs
         self._ended_sizes: dict[int, float] = {}  # of jobs that have ended since then
-        self._lifetimes: FloatArray = np.zeros(0)  # of commands
         self._restart_seconds, self._restarts = 0.0, 0  # that were measured: sum and number
-        self.evidence = SharedEvidence()  # about p, from all jobs
-        self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._allocated_at = 0.0
         self._others = 0  # how many jobs wait that are not in the present plan
         self._mean_weight = 1.0  # of jobs, as the policy counts them
 
-    def record_command(self, size: float) -> None:
-        """Learn that a command has this size, in seconds on one server."""
-        sizes, has_ended = np.array([size]), np.ones(1, dtype=np.bool_)
-        self._lifetimes = record_lives(self._lifetimes, np.zeros(1), sizes, has_ended)
-
     def record_end(self, job: ActiveJob) -> None:
-        """Learn the size of a job that is done."""
-        item_seconds = job.durations.measure_item_seconds(job.speedup.closest_exponent)
-        if item_seconds is None:
-            return
-        if self.policy.is_calibrated:
-            self._ended_sizes[job.number] = job.done_count * item_seconds
-        if not job.is_bag and job.spec.size is None:
-            self.record_command(item_seconds)
+        """Learn from a job that is done."""
+        size = self._estimator.record_end(job)
+        if size is not None and self.policy.is_calibrated:
+            self._ended_sizes[job.number] = size
 
     def add_restart(self, seconds: float) -> None:
         """Learn how long it took to stop a command and start it again."""
@@ -292,52 +273,15 @@ class Allocator:
         now = np.array([float(job.observed) for job in jobs])
         return count_resizes(speedups, remaining, now, np.array(costs))
 
-    def estimate_remaining(self, job: ActiveJob, time: float) -> float:
-        """Estimate the remaining work of a job, in seconds on one server."""
-        if not job.is_bag:
-            return self._estimate_command(job, time)
-        item_seconds = self._estimate_item_seconds(job)
-        items = float(job.remaining_items)
-        for batch in job.batches:
-            if batch.servers > 0:
-                width = job.measure_width(batch, time)
-                rate = float(job.speedup(width)) / width
-                finished = (time - batch.started) * rate / item_seconds
-                items -= min(finished, 1 - _MIN_REMAINING)
-        remaining = items * item_seconds
-        if job.spec.size is not None and job.items is None:
-            return max(job.spec.size - job.done_count * item_seconds, remaining)
-        return remaining
-
-    def _estimate_command(self, job: ActiveJob, time: float) -> float:
-        work_done = _measure_work_done(job, time)
-        size = job.spec.size or job.spec.prior.item_seconds
-        if size is None:
-            return _expect_remaining(self._lifetimes.tobytes(), work_done)
-        # The same if it is past its size.
-        return max(size - work_done, _MIN_REMAINING * size, work_done - size)
-
-    def _estimate_item_seconds(self, job: ActiveJob) -> float:
-        if job.spec.size is not None and job.items is not None:
-            return job.spec.size / max(job.items, 1)
-        item_seconds = None
-        if job.is_size_known:  # of most jobs that wait, nothing is
-            item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
-        if item_seconds is None:
-            prior = job.spec.prior
-            belief = Evidence.of(prior.p, prior.p_error).plus(self.evidence.predict())
-            item_seconds = self.all_durations.measure_item_seconds(belief.p)
-        return item_seconds or _DEFAULT_ITEM_SECONDS
-
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
         """Let the policy learn from all jobs, if some have come or gone."""
         if not self.policy.is_calibrated:
             return
         told = list(filter(has_estimate, jobs))
         if told != self._told:
-            works = [max(self.estimate_remaining(job, time), 1e-9) for job in told]
+            works = [max(self._estimator.estimate_remaining(job, time), 1e-9) for job in told]
             state = describe_jobs(told, np.array(works), max(servers, 1), time)
-            state.attained = self._measure_attained(told, time)
+            state.attained = self._estimator.measure_done(told, time)
             state.sizes = state.remaining + state.attained
             stay = {job.number for job in told}
             gone = [job.number for job in self._told if job.number not in stay]
@@ -345,16 +289,6 @@ class Allocator:
             self.calibration = state.calibration = self.policy.calibrate(self._learned_from, state)
             self._learned_from, self._told = state, told
             self._ended_sizes.clear()
-
-    def _measure_attained(self, jobs: Sequence[ActiveJob], time: float) -> FloatArray:
-        """Return the work that was done on each job, in seconds on one server."""
-        done = [
-            job.done_count and job.done_count * self._estimate_item_seconds(job)
-            if job.is_bag
-            else _measure_work_done(job, time)
-            for job in jobs
-        ]
-        return np.array(done, dtype=np.float64)
 
     def resume_calibration(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
@@ -371,7 +305,7 @@ class Allocator:
         listed = list(jobs)
         if len(listed) <= 1:
             return listed
-        works = [self.estimate_remaining(job, time) - job.waited_work for job in listed]
+        works = [self._estimator.estimate_remaining(job, time) - job.waited_work for job in listed]
         state = describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
         state.calibration = self.calibration
         policy = self._bind_policy(state)
@@ -429,7 +363,7 @@ class Allocator:
                 job.forget_grant()
             if job.denied:
                 job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
-            work = self.estimate_remaining(job, time) - job.waited_work
+            work = self._estimator.estimate_remaining(job, time) - job.waited_work
             remaining[place] = max(work, 1e-9)
             is_overdue = work <= 0 or (
                 bool(job.need) and not job.is_size_known and job.waited_work > _PATIENCE_SECONDS
@@ -524,7 +458,7 @@ class Allocator:
         state.others = self._others * self._mean_weight
         state.resizes = None if resizes is None else resizes.take(places)
         if self.policy.is_calibrated:
-            state.attained = self._measure_attained(asked, time)
+            state.attained = self._estimator.measure_done(asked, time)
         return self.decide(state, knows_sizes=any(map(has_estimate, asked)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
@@ -536,8 +470,10 @@ class Allocator:
         policy = self._bind_policy(state)
         if not knows_sizes and state.attained is not None:
             policy = policy.without_sizes()
-            lifetimes = _add_running(self._lifetimes, state.attained)
+            lifetimes = add_running(self._estimator.lifetimes, state.attained)
             state.calibration = Calibration(lifetimes=lifetimes)
+        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+        state.whole = not isinstance(policy, HeSrpt) or len(state) <= _MAX_EXACT_JOBS
         return self._decide(policy, state)
 
     def _decide(self, policy: Policy, state: State) -> IntArray:
@@ -571,7 +507,7 @@ class Allocator:
         If their weights differ, they count.
         """
         is_weighted = bool(np.any(state.weights != state.weights[0]))
-        policy = (self._weighted_binder if is_weighted else self._binder).bind(
+        return (self._weighted_binder if is_weighted else self._binder).bind(
             WorkloadFacts(
                 sizes=state.remaining,
                 speedups=state.speedups,
@@ -581,15 +517,6 @@ class Allocator:
                 approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
             )
         )
-        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
-        if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
-            return Rounded(policy)
-        return policy
-
-
-def has_estimate(job: ActiveJob) -> bool:
-    """Return whether anything is known of a job's size: of a bag, at least its items are."""
-    return job.is_bag or job.is_size_known
 
 
 def describe_jobs(
@@ -677,27 +604,6 @@ def _limit_to_resources(
         if items < want.items:
             job.granted, is_limited = items, True
     return is_limited
-
-
-def _measure_work_done(job: ActiveJob, time: float) -> float:
-    """Return the work that a command has done, in seconds on one server."""
-    return job.work_done + sum(
-        in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
-        for in_flight in job.in_flight.values()
-    )
-
-
-@lru_cache(1024)  # most commands wait, and have done nothing
-def _expect_remaining(lifetimes: bytes, work_done: float) -> float:
-    """Return the work that is expected to remain of a command of which nothing is known."""
-    done = np.array([work_done])
-    known = _add_running(np.frombuffer(lifetimes).reshape(2, -1), done)
-    return float(expect_remaining(known, done, _DEFAULT_COMMAND_SECONDS)[0])
-
-
-def _add_running(lifetimes: FloatArray, attained: FloatArray) -> FloatArray:
-    """Return the lifetimes with those of jobs that still run, and have attained so much."""
-    return record_lives(lifetimes, 0 * attained, attained, np.zeros(len(attained), dtype=np.bool_))
 
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:

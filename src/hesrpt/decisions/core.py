@@ -59,6 +59,7 @@ from hesrpt.decisions.events import (
 )
 from hesrpt.decisions.learning import sum_durations
 from hesrpt.decisions.predecessors import Predecessors
+from hesrpt.decisions.remaining_work import WorkEstimator
 from hesrpt.decisions.waiting_line import WaitingLine
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import describe_losses
@@ -93,7 +94,8 @@ class Core:
             raise InputError(f"servers must be at least 0, got {servers}")
         self.servers = self.max_width = servers
         self.replan_seconds = 1.0  # replan at least this often, because more has been learned
-        self.allocator = Allocator(policy)
+        self.estimator = WorkEstimator()
+        self.allocator = Allocator(policy, self.estimator)
         self.jobs: dict[str, ActiveJob] = {}
         self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
         self.stock = ResourceStock(resources)  # what items need besides servers
@@ -238,10 +240,10 @@ class Core:
             max_width=self.max_width,
             stock=self.stock,
             tally=self.tally,
-            evidence=self.allocator.evidence,
+            evidence=self.estimator.evidence,
         )
         if not job.is_bag and spec.size is not None:
-            self.allocator.record_command(spec.size)
+            self.estimator.record_command(spec.size)
         self.line.add(job)
         job.add_done(event.done)
         if job.is_done:
@@ -337,7 +339,7 @@ class Core:
         if job.is_bag:
             sums = sum_durations(seconds)
             job.durations.add_sums(batch.width, sums)
-            self.allocator.all_durations.add_sums(batch.width, sums)
+            self.estimator.bag_durations.add_sums(batch.width, sums)
         else:
             self._learn_from_command(job, batch, seconds[0], event.time)
         return self._complete_items(job, len(items), commands) or is_first
@@ -447,7 +449,7 @@ class Core:
             needy.sort(
                 key=lambda job: (
                     job.is_bag,
-                    self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+                    self.estimator.estimate_remaining(job, time) if job.is_bag else 0.0,
                 )
             )
         for job in needy:
@@ -499,7 +501,7 @@ class Core:
         If they are so short that they go in batches, queue a batch for each server: several
         servers may need one before the scheduler is awake.
         """
-        durations = self.allocator.all_durations
+        durations = self.estimator.bag_durations
         if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
         self._queued = [(job, batch) for job, batch in self._queued if batch in job.batches]
@@ -547,7 +549,7 @@ class Core:
     def _stop_to_restart(
         self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
     ) -> Stop:
-        job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        job.work_done = job.measure_work_done(time)
         job.remove_in_flight((item,))
         return Stop(job.name, item)
 

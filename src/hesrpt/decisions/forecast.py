@@ -41,8 +41,8 @@ class RemainingWork:
     allocator: Allocator  # which knows what the policy has learned so far
 
 
-def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
-    """Return the remaining work of the jobs that can run; fast, unlike :func:`predict_ends`."""
+def collect_remaining_work(core: Core, time: float) -> RemainingWork:
+    """Collect the jobs that can run, with their remaining work; fast, unlike the prediction."""
     first = core.line.list_first(_MAX_ENDS + core.servers)
     jobs, needs, sizes, speedups = [], [], [], []
     for job in first:
@@ -51,9 +51,9 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
         need = _describe_need(job)
         jobs.append(job)
         needs.append(need)
-        sizes.append(max(core.allocator.estimate_remaining(job, time), 1e-6))
+        sizes.append(max(core.estimator.estimate_remaining(job, time), 1e-6))
         speedups.append(limit_speedup(job.speedup, need.most, core.servers))
-    allocator = Allocator(core.allocator.policy)
+    allocator = Allocator(core.allocator.policy, core.estimator)
     if core.allocator.calibration is not None:
         allocator.resume_calibration(core.allocator.calibration)
     state = describe_jobs(jobs, np.array(sizes), core.servers, time, speedups)
@@ -124,9 +124,9 @@ class Forecaster:
     latest one, while another is made in a thread of its own.
     """
 
-    def __init__(self, core: Core, estimate: Callable[[], RemainingWork]) -> None:
+    def __init__(self, core: Core, collect: Callable[[], RemainingWork]) -> None:
         self.ends: Mapping[str, float] = {}
-        self._core, self._estimate = core, estimate
+        self._core, self._collect = core, collect
         self._holds_until, self._rests_until, self._arrivals = -inf, -inf, 0
         self._thread: threading.Thread | None = None
 
@@ -134,7 +134,7 @@ class Forecaster:
         """Return when jobs will end."""
         if not self._holds():
             arrivals, started = self._core.arrivals, time.monotonic()
-            self.ends = predict_ends(self._estimate())
+            self.ends = predict_ends(self._collect())
             ended = time.monotonic()
             self._rests_until = ended + _HOLDS_FACTOR * (ended - started)
             self._holds_until = max(self._rests_until, ended + _HOLDS_SECONDS)

@@ -14,11 +14,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.execution_kernel import run_phases, run_phases_together
 from hesrpt.optimal.recursion import JobValues, can_be_summed, compute_job_values
 from hesrpt.optimal.recursion_kernel import EXACT, value_places
-from hesrpt.optimal.response_kernel import (
-    PRICE,
-    VALUE,
-    create_response_sums,
-)
+from hesrpt.optimal.response_kernel import PRICE, VALUE, create_response_sums
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
 

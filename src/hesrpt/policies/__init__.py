@@ -12,7 +12,6 @@ from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import (
     Policy,
     RankedPolicy,
-    Rounded,
     Rule,
     RuleKind,
     State,
@@ -56,7 +55,6 @@ __all__ = [
     "PolicyLike",
     "RankedPolicy",
     "RigidDiscipline",
-    "Rounded",
     "Rule",
     "RuleKind",
     "Srpt",

@@ -21,13 +21,7 @@ from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.calibration_kernel import focus_of_level
 from hesrpt.policies.lifetimes import expect_remaining, mean_size, record_lives
 from hesrpt.policies.optimal import Optimal, order_by_time_alone
-from hesrpt.policies.policy import (
-    RankedPolicy,
-    Rule,
-    RuleKind,
-    State,
-    WorkloadFacts,
-)
+from hesrpt.policies.policy import RankedPolicy, Rule, RuleKind, State, WorkloadFacts
 from hesrpt.policies.pricing import share_by_value
 from hesrpt.policies.sharing import share_in_proportion
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
@@ -99,21 +93,19 @@ class Adaptive(RankedPolicy):
             return None
         log_jobs = float(np.log(self._weigh(state).sum())) if len(state) else 0.0
         differ = state.speedups.shared is None
-        sizes = state.sizes if self.sizes == "known" else np.ones(len(state))
+        knows_sizes = self.sizes == "known"
+        sizes = state.sizes if knows_sizes else np.ones(len(state))
         calibration = None if before is None else before.calibration
         if before is None or calibration is None or len(before) == 0:
             calibration = calibration or Calibration()
             return calibration.record_arrivals(state.jobs, sizes, log_jobs, differ)
-        # Where the jobs of the previous state are in this one; those that are nowhere have ended.
-        order = np.argsort(state.jobs, kind="stable")
-        numbers = state.jobs[order]
-        found = np.searchsorted(numbers, before.jobs)
-        stays = np.append(numbers, -1)[found] == before.jobs
-        places = order[found[stays]]
-        known_sizes = before.sizes[~stays] if state.ended_sizes is None else state.ended_sizes
+        # Where jobs that stay were before, and where they are now; the others have ended.
+        _, stays, places = np.intersect1d(before.jobs, state.jobs, True, return_indices=True)
+        has_ended = np.ones(len(before), dtype=np.bool_)
+        has_ended[stays] = False
+        known_sizes = before.sizes[has_ended] if state.ended_sizes is None else state.ended_sizes
 
         weights = self._weigh(before)
-        knows_sizes = self.sizes == "known"
         largest_first = self.order(before)[::-1] if knows_sizes else np.arange(len(before))
         ranks = np.empty(len(before))
         ranks[largest_first] = np.cumsum(weights[largest_first])
@@ -123,40 +115,32 @@ class Adaptive(RankedPolicy):
             remaining[stays] = state.remaining[places]
             fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
             log_ranks = np.log(ranks)
-            calibration = calibration.record_sizes(np.flatnonzero(~stays), known_sizes)
+            calibration = calibration.record_sizes(np.flatnonzero(has_ended), known_sizes)
         else:
             # The part that is expected to remain, relative to other jobs, takes the place of i/m.
             log_ranks = np.log(total * find_relative_prices(before))
             attained, now = find_attained(before), np.empty(len(before))
-            now[stays], now[~stays] = find_attained(state)[places], known_sizes
-            ends, now = ~stays & np.isfinite(now), np.fmax(now, attained)
+            now[stays], now[has_ended] = find_attained(state)[places], known_sizes
+            ends, now = has_ended & np.isfinite(now), np.fmax(now, attained)
             lifetimes = record_lives(calibration.lifetimes, attained, now, ends)
             calibration = replace(calibration, lifetimes=lifetimes)
             fractions = (now - attained) / (mean_size(lifetimes) or 1.0)
         calibration = calibration.record_work(fractions, log_ranks, float(np.log(total)))
-        ended = largest_first[::-1][~stays[largest_first[::-1]]]
+        ended = largest_first[::-1][has_ended[largest_first[::-1]]]
         if len(ended):
             left = total - (np.cumsum(weights[ended]) - weights[ended])
             calibration = calibration.record_ends(ended, np.log(np.maximum(left, weights[ended])))
 
-        # From here on, entries are in the order of this state, with the new jobs at the end.
-        is_new = np.ones(len(state), dtype=np.bool_)
-        is_new[places] = False
-        calibration = calibration.take(np.flatnonzero(stays))
-        listed = np.concatenate((places, np.flatnonzero(is_new)))
-        if is_new.any():
-            new = np.flatnonzero(is_new)
+        calibration = calibration.take(stays)
+        new = np.setdiff1d(np.arange(len(state)), places)
+        if len(new):
             calibration = calibration.record_arrivals(state.jobs[new], sizes[new], log_jobs, differ)
-        return calibration.take(np.argsort(listed))
+        return calibration.take(np.argsort(np.concatenate((places, new))))
 
     def _weigh(self, state: State) -> FloatArray:
         knows_only_weights = self.sizes == "unknown" and not needs_weights(self.objective)
         objective = "flow" if knows_only_weights else self.objective
         return weight_of_each_job(objective, state.sizes, state.weights)
-
-    def _share(self, state: State, focus: float) -> FloatArray:
-        """Share servers among jobs that differ, or some of which wait."""
-        return self._batch.share(state, self.order(state), max(focus, _TIE_FOCUS))
 
     def _get_focus(self, state: State) -> float:
         if self.focus is not None:
@@ -219,20 +203,17 @@ class Adaptive(RankedPolicy):
             return self._share_by_expectation(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if state.others > 0 or state.resizes is not None:
-            return self._share(state, focus)
-        if shared is not None and has_equal_weights(self.objective):
+        is_plain = state.others == 0 and state.resizes is None
+        if is_plain and shared is not None and has_equal_weights(self.objective):
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             return self.assign_row(state, row)
-        weights = self._weigh(state)
-        if isinstance(shared, PowerLaw) and not state.whole:
-            largest_first = self.order(state)[::-1]
-            held = np.empty(len(state))
-            held[largest_first] = state.servers * compute_shares(
-                weights[largest_first], effective_exponent(shared.p, focus)
-            )
+        order = self.order(state)
+        if is_plain and isinstance(shared, PowerLaw) and not state.whole:
+            largest_first, held = order[::-1], np.empty(len(state))
+            weights, exponent = self._weigh(state), effective_exponent(shared.p, focus)
+            held[largest_first] = state.servers * compute_shares(weights[largest_first], exponent)
             return held
-        return self._share(state, focus)
+        return self._batch.share(state, order, max(focus, _TIE_FOCUS))
 
     def order(self, state: State) -> IntArray:
         if self.sizes == "unknown":

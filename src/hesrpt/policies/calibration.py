@@ -49,8 +49,6 @@ from hesrpt.policies.calibration_kernel import (
 #: it whose expectations differ by a factor of e, and the least f.
 UNKNOWN_FOCUS, UNKNOWN_WEIGHT, MIN_UNKNOWN_FOCUS = 0.05, 100.0, 0.03
 
-_no_numbers = partial(np.zeros, 0)
-
 
 @dataclass(slots=True, eq=False)
 class Calibration:
@@ -70,13 +68,10 @@ class Calibration:
     log_sizes: float = 0.0  # summed over the jobs seen
     usual: float = 0.0  # the usual ln m
     jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    given: FloatArray = field(default_factory=_no_numbers)  # the sizes at arrival
-    size_weights: FloatArray = field(default_factory=_no_numbers)
-    spread: FloatArray = field(default_factory=_no_numbers)
-    lean: FloatArray = field(default_factory=_no_numbers)
-    height: FloatArray = field(default_factory=_no_numbers)
+    # Of each job: spread, lean and height, what it counts, and its size at arrival.
+    samples: FloatArray = field(default_factory=partial(np.zeros, (5, 0)))
     # Of jobs of unknown size: see :mod:`hesrpt.policies.lifetimes`.
-    lifetimes: FloatArray = field(default_factory=_no_numbers)
+    lifetimes: FloatArray = field(default_factory=partial(np.zeros, 0))
     # How far sizes are as given: the sums of :func:`scale_level`.
     estimates: FloatArray = field(default_factory=partial(np.zeros, ESTIMATE_SUMS))
 
@@ -97,11 +92,9 @@ class Calibration:
 
     def record_work(self, fractions: FloatArray, log_ranks: FloatArray, log_jobs: float) -> Self:
         """Add the fraction of each job that was done at its rank; logarithms are ln i and ln m."""
-        work = self.size_weights * fractions
-        spread, lean, height = sum_work(work, log_ranks, log_jobs, self.usual)
         new = copy(self)
-        new.spread, new.lean = self.spread + spread, self.lean + lean
-        new.height = self.height + height
+        new.samples = self.samples.copy()
+        new.samples[:3] += sum_work(self.samples[3] * fractions, log_ranks, log_jobs, self.usual)
         return new
 
     def record_ends(self, ended: IntArray, log_jobs: FloatArray) -> Self:
@@ -110,9 +103,8 @@ class Calibration:
         If many have ended since jobs last arrived, the focus rises.
         """
         new = copy(self)
-        of_ended = (self.spread[ended], self.lean[ended], self.height[ended], log_jobs)
-        for spread, lean, height, log_n in zip(*map(np.ndarray.tolist, of_ended), strict=True):
-            count_end(new, spread, lean, height, log_n)
+        for end in np.vstack((self.samples[:3, ended], log_jobs)).T.tolist():
+            count_end(new, *end)
         raise_focus(new)
         return new
 
@@ -121,7 +113,7 @@ class Calibration:
         new = copy(self)
         new.estimates = self.estimates.copy()
         usual = self.log_sizes / max(self.jobs_seen, 1)
-        for given, size in np.log(np.stack((self.given[ended], sizes), axis=1)).tolist():
+        for given, size in np.log(np.stack((self.samples[4, ended], sizes), axis=1)).tolist():
             if isfinite(size):  # otherwise the job has ended early, and its size is not known
                 compare_sizes(new.estimates, given, size, weigh_size(size, usual))
         return new
@@ -129,10 +121,7 @@ class Calibration:
     def take(self, places: IntArray) -> Self:
         """Keep the entries of these jobs only."""
         new = copy(self)
-        new.jobs, new.size_weights = self.jobs[places], self.size_weights[places]
-        new.given = self.given[places]
-        new.spread, new.lean = self.spread[places], self.lean[places]
-        new.height = self.height[places]
+        new.jobs, new.samples = self.jobs[places], self.samples[:, places]
         return new
 
     def without_jobs(self) -> Self:
@@ -153,11 +142,7 @@ class Calibration:
         weights = weigh_size(log_sizes, new.log_sizes / new.jobs_seen)
         update_focus(new, len(self.jobs), len(jobs), log_jobs, differ)
         new.jobs = np.concatenate((self.jobs, jobs))
-        new.given = np.concatenate((self.given, sizes))
-        new.size_weights = np.concatenate((self.size_weights, weights))
-        new.spread = np.concatenate((self.spread, none))
-        new.lean = np.concatenate((self.lean, none))
-        new.height = np.concatenate((self.height, none))
+        new.samples = np.hstack((self.samples, [none, none, none, weights, sizes]))
         return new
 
     def as_json(self) -> dict[str, Any]:
@@ -176,9 +161,8 @@ class Calibration:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
         """Return the calibration that :meth:`as_json` was called on."""
-        arrays = {
-            name: np.array(value, dtype=np.int64 if name == "jobs" else np.float64)
-            for name, value in values.items()
-            if isinstance(value, list)
-        }
-        return cls(**(values | arrays))
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        for name, value in known.items():
+            if isinstance(value, list):
+                known[name] = np.array(value, dtype=np.int64 if name == "jobs" else np.float64)
+        return cls(**known)

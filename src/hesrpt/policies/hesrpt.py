@@ -11,13 +11,7 @@ from hesrpt.errors import InputError
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.optimal import Optimal
-from hesrpt.policies.policy import (
-    RankedPolicy,
-    Rule,
-    RuleKind,
-    State,
-    WorkloadFacts,
-)
+from hesrpt.policies.policy import RankedPolicy, Rule, RuleKind, State, WorkloadFacts
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 

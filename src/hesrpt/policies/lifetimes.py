@@ -70,9 +70,8 @@ def _look_ahead(lifetimes: bytes) -> FloatArray:
         ahead.append(now + (ahead[-1] - now) * part)
     # Where few have ended, believe what holds for jobs that have done less.
     expected, log_expected = [], log(mean)
-    logs = np.log(ahead[::-1]) + log(
-        mean / ahead[-1]
-    )  # new jobs are expected to be like all others
+    scale = log(mean / ahead[-1])  # new jobs are expected to be like all others
+    logs = np.log(ahead[::-1]) + scale
     seen = np.cumsum(ends[::-1])[::-1].tolist()
     for log_ahead, jobs in zip(logs.tolist(), seen, strict=True):
         log_expected += (log_ahead - log_expected) * jobs / (jobs + _FEW)

@@ -10,13 +10,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed, compute_whole_values
-from hesrpt.policies.policy import (
-    RankedPolicy,
-    Rule,
-    RuleKind,
-    State,
-    WorkloadFacts,
-)
+from hesrpt.policies.policy import RankedPolicy, Rule, RuleKind, State, WorkloadFacts
 from hesrpt.policies.pricing import share_by_price, share_by_value
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector

@@ -304,26 +304,3 @@ def as_ranked(policy: object, speedups: SpeedupVector) -> RankedPolicy | None:
     if not isinstance(policy, RankedPolicy) or policy.review_every is not None:
         return None
     return policy if policy.is_ranked and speedups.shared is not None else None
-
-
-@dataclass(frozen=True)
-class Rounded(Policy):
-    """A policy with its shares rounded, for policies that are slow to allocate whole servers.
-
-    It returns unrounded shares: simulator and scheduler round all decisions if servers are whole.
-    """
-
-    policy: Policy
-
-    @property
-    def name(self) -> str:
-        return self.policy.name
-
-    def bind(self, facts: WorkloadFacts) -> Rounded:
-        return replace(self, policy=self.policy.bind(facts))
-
-    def __call__(self, state: State) -> FloatArray:
-        return self.policy(replace(state, whole=False))
-
-    def order(self, state: State) -> IntArray | None:
-        return self.policy.order(replace(state, whole=False))

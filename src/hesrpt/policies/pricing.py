@@ -103,8 +103,7 @@ def share_by_value(
     places, market, search = _open_market(speedups, servers, weights, resizes, whole)
     search.value[:] = batch
     if not pricing_kernel.share_plenty(places, len(places), market):
-        pricing_kernel.blend_values(places, len(places), market, search, focus)
-        pricing_kernel.share_by_value(places, len(places), market, search)
+        pricing_kernel.share_by_value(places, len(places), market, search, focus)
     return market.held
 
 

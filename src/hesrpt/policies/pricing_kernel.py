@@ -87,10 +87,14 @@ def share_by_price(
 
 
 @compiled
-def share_by_value(listed: IntArray, count: int, market: Market, search: PriceSearch) -> None:
-    """Share servers by the values of jobs in ``search.value``: all earn the same by one more."""
-    if share_plenty(listed, count, market):
-        return
+def share_by_value(
+    listed: IntArray, count: int, market: Market, search: PriceSearch, focus: float
+) -> None:
+    """Share servers by the values of jobs at a focus, so that all earn the same by one more.
+
+    There must not be plenty, and ``search.value`` must have the values in the batch.
+    """
+    _blend_values(listed, count, market, search, focus)
     choices = count * market.servers * market.servers
     if market.has_losses and market.is_whole and choices <= _MAX_CHOICES:
         _choose_servers(listed, count, market, search.value)
@@ -159,7 +163,7 @@ def _keep_or_resize(market: Market, job: int, value: float, price: float) -> flo
 
 
 @compiled
-def blend_values(
+def _blend_values(
     listed: IntArray, count: int, market: Market, search: PriceSearch, focus: float
 ) -> None:
     """Replace the batch's values in ``search.value`` by those at a focus below 1.
@@ -172,18 +176,15 @@ def blend_values(
     low = floor(log(MIN_COMMON_PRICE * total / market.servers) / log(GRID))
     high = ceil(log(MAX_COMMON_PRICE * total) / log(GRID))
     demand_low, demand_high = inf, market.servers
-    if search.last[0] > 0.0:
-        # The price is nearly in proportion to the weight of the jobs. A guess saves steps only.
+    near = low - _NEAR  # without a guess, neither edge is in between
+    if search.last[0] > 0.0:  # the price is nearly in proportion to the weight of the jobs
         near = int(log(search.last[0] * total / search.last[1]) / log(GRID))
-        for edge in (near - _NEAR, near + _NEAR):
-            if low < edge < high:
-                demand = _demand_at(listed, count, market, GRID**edge)
-                if demand > market.servers:
-                    low, demand_low = edge, demand
-                else:
-                    high, demand_high = edge, demand
+    edge = near - _NEAR
     while high - low > 1:
         middle = (low + high) // 2
+        if low < edge < high:  # a guess saves steps only
+            middle = edge
+        edge = near + _NEAR
         demand = _demand_at(listed, count, market, GRID**middle)
         if demand > market.servers:
             low, demand_low = middle, demand

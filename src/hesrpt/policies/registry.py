@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.policy import Policy, State, WorkloadFacts
@@ -178,25 +176,18 @@ def get_malleable_policy(policy: PolicyLike) -> Policy:
     return found
 
 
-def respect_weights(policy: Policy, weights: FloatArray) -> Policy:
-    """Return the policy that counts weights, if those of the jobs differ.
+def respect_weights(policy: Policy) -> Policy:
+    """Return the policy with the objective "weighted" instead of "flow".
 
-    That is the same policy with the objective "weighted" instead of "flow". Policies without an
-    objective ignore weights.
+    Policies without an objective ignore weights.
 
-    >>> import numpy as np
     >>> from hesrpt.policies import Equi, HeSrpt
-    >>> respect_weights(HeSrpt(0.5), np.array([1.0, 10.0]))
-    HeSrpt(p=0.5, objective='weighted')
-    >>> respect_weights(HeSrpt(0.5), np.array([2.0, 2.0]))
-    HeSrpt(p=0.5, objective='flow')
-    >>> respect_weights(Equi(), np.array([1.0, 10.0]))
-    Equi()
+    >>> respect_weights(HeSrpt(0.5)), respect_weights(Equi())
+    (HeSrpt(p=0.5, objective='weighted'), Equi())
     """
-    counts_jobs = is_dataclass(policy) and getattr(policy, "objective", None) == "flow"
-    if not counts_jobs or len(weights) == 0 or np.all(weights == weights[0]):
+    if not is_dataclass(policy) or getattr(policy, "objective", None) != "flow":
         return policy
-    return replace(policy, objective="weighted")  # type: ignore[type-var]
+    return replace(policy, objective="weighted")
 
 
 def approximate_exponent(speedups: SpeedupVector, sizes: FloatArray) -> float:

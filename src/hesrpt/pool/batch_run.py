@@ -16,7 +16,7 @@ from typing import Any
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
-from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
+from hesrpt.decisions.forecast import collect_remaining_work, predict_ends
 from hesrpt.decisions.learning import KindMemory
 from hesrpt.engines.local.processes import count_cores
 from hesrpt.engines.registry import create_engine, load_engine
@@ -309,7 +309,7 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
     if arrivals:
         core.handle(*arrivals)
     planned = {name: job.planned for name, job in core.jobs.items()}
-    ends = predict_ends(estimate_remaining_work(core, 0.0))
+    ends = predict_ends(collect_remaining_work(core, 0.0))
     return RunPreview(
         servers=core.servers,
         jobs=[

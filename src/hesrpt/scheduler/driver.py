@@ -54,7 +54,7 @@ from hesrpt.decisions.events import (
     Stop,
     Suspend,
 )
-from hesrpt.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
+from hesrpt.decisions.forecast import Forecaster, RemainingWork, collect_remaining_work
 from hesrpt.decisions.learning import KindMemory, LearnedRun
 from hesrpt.engines.engine import Engine, FinishedItems, Outcome, choose_gpu_variables, reserve
 from hesrpt.engines.item_reports import NO_DETAILS, ErrorDetails
@@ -278,7 +278,7 @@ class Driver:
             p = learned.durations.p if learned.given_p is None else learned.given_p
             size = None if learned.is_bag else learned.durations.measure_item_seconds(p)
             if size is not None:
-                core.allocator.record_command(size)
+                core.estimator.record_command(size)
         self._learned: dict[int, LearnedRun] = {}  # of active jobs, by their numbers
         self._teaching: dict[LiveJob, None] = {}  # items were done since the last time
         self.groups: dict[str, Group] = {}
@@ -533,11 +533,11 @@ class Driver:
     @cached_property
     def forecaster(self) -> Forecaster:
         """Predicts when jobs will end."""
-        return Forecaster(self.core, self._estimate_remaining_work)
+        return Forecaster(self.core, self._collect_remaining_work)
 
-    def _estimate_remaining_work(self) -> RemainingWork:
+    def _collect_remaining_work(self) -> RemainingWork:
         with self.condition:
-            return estimate_remaining_work(self.core, self.now)
+            return collect_remaining_work(self.core, self.now)
 
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""

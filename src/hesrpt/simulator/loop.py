@@ -23,15 +23,7 @@ from hesrpt.objectives import weight_of_each_job
 from hesrpt.optimal.recursion_kernel import EXACT
 from hesrpt.optimal.response_kernel import COLUMNS
 from hesrpt.parallel import stop_if_requested
-from hesrpt.policies import (
-    RankedPolicy,
-    Rule,
-    RuleKind,
-    State,
-    as_ranked,
-    find_rule,
-    round_fairly,
-)
+from hesrpt.policies import RankedPolicy, Rule, RuleKind, State, as_ranked, find_rule, round_fairly
 from hesrpt.policies.calibration_kernel import LEVELS, scale_level
 from hesrpt.policies.optimal import MAX_VALUED
 from hesrpt.policies.pricing import count_resizes
@@ -39,26 +31,14 @@ from hesrpt.policies.pricing_kernel import create_price_search
 from hesrpt.policies.sharing import Leftover, usable_servers
 from hesrpt.schedule import Timeline
 from hesrpt.simulator import kernel, rules_kernel
-from hesrpt.simulator.kernel import (
-    Counts,
-    Jobs,
-    LoopState,
-    Rows,
-    Settings,
-)
+from hesrpt.simulator.kernel import Counts, Jobs, LoopState, Rows, Settings
 from hesrpt.simulator.ranked_loop import (
     RankedLoop,
     create_calibration,
     create_ranked_loop,
     find_arrival_order,
 )
-from hesrpt.simulator.rules_kernel import (
-    Decisions,
-    JobFacts,
-    RuleSettings,
-    Values,
-    Workspace,
-)
+from hesrpt.simulator.rules_kernel import Decisions, JobFacts, RuleSettings, Values, Workspace
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Capacity, Outcome, Progress, Run, Tally
 from hesrpt.speedups import SpeedupVector
 from hesrpt.units import format_count
@@ -135,7 +115,6 @@ class GeneralLoop:
             weights = self.rule.facts.weight
             weights = weights[:0] if np.all(weights == 1) else weights
         self.calibration = create_calibration(jobs, weights) if is_learning else None
-        self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.decision_times: list[float] = []
         asked = run.servers if workload.requested is None else workload.requested[:counted]
@@ -223,9 +202,7 @@ class GeneralLoop:
         policy, level = self.ranked, 0
         if self.calibration is not None:
             level = scale_level(int(self.calibration.sums["level"][0]), self.calibration.estimates)
-            if level not in self.by_level:
-                self.by_level[level] = self.ranked.at_level(level)
-            policy = self.by_level[level]
+            policy = policy.at_level(level)
         row = policy.row(present, run.servers, speedup, run.whole)
         self._check(row)
         self.table.add(present, row, speedup.rate(row), level)

@@ -14,18 +14,12 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import Precision, value_place
-from hesrpt.optimal.response_kernel import (
-    PREFIX_COLUMNS,
-    WEIGHT,
-    Batch,
-    ResponseSums,
-)
+from hesrpt.optimal.response_kernel import PREFIX_COLUMNS, WEIGHT, Batch, ResponseSums
 from hesrpt.optimal.response_kernel import PRICE as PRICE_COLUMN
 from hesrpt.optimal.response_kernel import VALUE as VALUE_COLUMN
 from hesrpt.policies.pricing_kernel import (
     Market,
     PriceSearch,
-    blend_values,
     share_by_price,
     share_by_value,
     share_plenty,
@@ -372,8 +366,7 @@ def share_between_ends(present: IntArray, count: int, rule: Decisions, focus: fl
             find_batch_values(listed, count, rule, is_rising)
             for place in range(count):
                 search.value[place] = rule.values.line[count - 1 - place, VALUE_COLUMN]
-        blend_values(listed, count, market, search, focus)
-        share_by_value(listed, count, market, search)
+        share_by_value(listed, count, market, search, focus)
 
 
 @compiled

@@ -13,11 +13,7 @@ from pathlib import Path
 from zlib import crc32
 
 from hesrpt.errors import StateError
-from hesrpt.storage.state_directory import (
-    create_private_directory,
-    open_private,
-    sync_directory,
-)
+from hesrpt.storage.state_directory import create_private_directory, open_private, sync_directory
 
 #: Results that are larger than this go to files, in bytes.
 MAX_BYTES_IN_DATABASE = 2**20
