@@ -19,11 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from hesrpt.cli.completion import (
-    complete_engine,
-    complete_job,
-    complete_malleable_policy,
-)
+from hesrpt.cli.completion import complete_engine, complete_job, complete_malleable_policy
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source
 from hesrpt.objectives import FlowObjective, needs_weights

@@ -176,11 +176,10 @@ def run(
             comparison=None if compared is None else compared.to_json_value(),
         )
     elif not pool.jobs:
+        ended = f"all jobs in {state} have ended"
         if state is not None and read_status(state).waits_for_script:
-            ended = f"nothing is left to do: all commands in {state} have ended; {SCRIPT_HINT}"
-        else:
-            ended = f"nothing is left to do: all jobs in {state} have ended"
-        console.print(literal(ended), soft_wrap=True)
+            ended = f"all commands in {state} have ended; {SCRIPT_HINT}"
+        console.print(literal(f"nothing is left to do: {ended}"), soft_wrap=True)
     else:
         # With a state directory, jobs that ended before the run was resumed had servers too.
         records = pool.records if state is None else read_report(state).history.records
