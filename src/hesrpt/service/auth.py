@@ -48,7 +48,6 @@ OPEN_PATHS = (
 #: Where a browser exchanges a token for a cookie.
 SIGN_IN_PATH = "/sign-in"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_LOOPBACK_NAMES = ("localhost",)
 
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -106,7 +105,7 @@ class AccessRules:
         """Return whether a Host header names this service, rather than a stranger's domain."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-            if name in _LOOPBACK_NAMES or name in self.allowed_hosts:
+            if name == "localhost" or name in self.allowed_hosts:
                 return True
             address = ipaddress.ip_address(name)
         except ValueError:
