@@ -117,7 +117,7 @@ def test_commands_have_the_directory_and_the_servers_that_they_would_have(tmp_pa
         ("resources = {gpu = 2}", ("--resources", "gpu=1"), "needs 2 gpu, but there is only 1"),
         ("", ("--servers", "0"), "--servers must be a whole number of at least 1"),
         ("", ("--policy", "fcfs"), "policy fcfs cannot share servers"),
-        ("", ("--state", "s", "--on-change", "never"), "--on-change must be one of"),
+        ("", ("--state", "s", "--on-change", "never"), "'--on-change': 'never' is not one of"),
         ("", ("--engine", "moon"), "--engine must be one of"),
         ("", ("--engine-option", "crater=7"), "crater is not an option of engine 'local'"),
         ("", ("--resources", "gpu=-1"), "gpu"),

@@ -382,7 +382,7 @@ def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
         resume(), "s: the commands of these jobs have changed since results were recorded"
     )
     assert_refused(
-        resume("--on-change", "ask"), "--on-change must be one of 'error', 'redo', 'keep'"
+        resume("--on-change", "ask"), "'--on-change': 'ask' is not one of 'error', 'redo', 'keep'"
     )
     assert resume("--on-change", "keep").returncode == 0
     assert (folder / "ran").read_text() == "new z\n"

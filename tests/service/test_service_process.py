@@ -154,7 +154,7 @@ def test_a_service_says_why_it_cannot_start(tmp_path: Path) -> None:
     assert_refused(refused, "--host 0.0.0.0 would send the token over the network in clear")
     assert_refused(
         call("serve", "--state", "s", "--on-stop", "wait", cwd=tmp_path),
-        "--on-stop must be drain or stop, got 'wait'",
+        "'--on-stop': 'wait' is not one of 'drain', 'stop'",
     )
     assert_refused(
         call("serve", "--state", "s", "--keep", "soon", cwd=tmp_path), "--keep must be a duration"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -41,20 +41,6 @@ def complete_engine() -> list[str]:
     from hesrpt.engines.registry import list_engines
 
     return list_engines()
-
-
-def complete_change() -> list[str]:
-    """Return the choices of --on-change."""
-    from hesrpt.scheduler.job_registry import OnChange
-
-    return list(get_args(OnChange))
-
-
-def complete_after_failure() -> list[str]:
-    """Return the choices of --after-failure."""
-    from hesrpt.jobs.job_spec import AfterFailure
-
-    return list(get_args(AfterFailure))
 
 
 def complete_format() -> list[str]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from hesrpt.cli.completion import complete_after_failure, complete_group, complete_job
+from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.cli.options import (
     AsJson,
     RunArguments,
@@ -71,11 +71,9 @@ class NewJob:
         ),
     ] = None
     after_failure: Annotated[
-        str | None,
+        Literal["cancel", "release"] | None,
         _order_option(
-            "If such a job fails: cancel this one, the default, or release it.",
-            metavar="CHOICE",
-            complete=complete_after_failure,
+            "If such a job fails: cancel this one, the default, or release it.", metavar="CHOICE"
         ),
     ] = None
     weight: Annotated[

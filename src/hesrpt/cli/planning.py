@@ -82,8 +82,7 @@ def plan(
     ],
     servers: Servers,
     objective: Annotated[
-        Objective,
-        option(f"What to minimise: {SUMMARY}.", metavar="NAME"),
+        Objective, option(f"What to minimise: {SUMMARY}.", metavar="NAME")
     ] = "flow",
     whole: Whole = False,
     verify: Annotated[

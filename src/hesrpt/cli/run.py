@@ -9,11 +9,10 @@ import shlex
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hesrpt.cli.completion import complete_change
 from hesrpt.cli.options import (
     AsJson,
     EngineOptions,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from hesrpt.display.overview import RunOverview
     from hesrpt.pool.batch_run import PreviewedCommand, PreviewedJob, RunOptions, RunPreview
     from hesrpt.pool.pool import Pool
-    from hesrpt.scheduler.job_registry import OnChange
 
 # How many commands of a job a dry run prints.
 _MAX_COMMANDS = 5
@@ -76,13 +74,12 @@ def run(
         ),
     ] = False,
     on_change: Annotated[
-        str | None,
+        Literal["error", "redo", "keep"] | None,
         option(
             "For jobs whose command has changed since the run in --state DIR was started: "
             "redo does all items again, keep keeps the results of items that are done, and error, "
             "the default, refuses to run.",
             metavar="CHOICE",
-            complete=complete_change,
         ),
     ] = None,
     learned: Annotated[
@@ -139,7 +136,7 @@ def run(
         policy=chosen,
         state=state,
         keep_going=keep_going,
-        on_change=cast("OnChange", on_change or "error"),
+        on_change=on_change or "error",
         learned=learned,
         engine=engine,
         engine_options=parsed_options,
@@ -176,11 +173,10 @@ def run(
             comparison=None if compared is None else compared.to_json_value(),
         )
     elif not pool.jobs:
+        ended = f"all jobs in {state} have ended"
         if state is not None and read_status(state).waits_for_script:
-            ended = f"nothing is left to do: all commands in {state} have ended; {SCRIPT_HINT}"
-        else:
-            ended = f"nothing is left to do: all jobs in {state} have ended"
-        console.print(literal(ended), soft_wrap=True)
+            ended = f"all commands in {state} have ended; {SCRIPT_HINT}"
+        console.print(literal(f"nothing is left to do: {ended}"), soft_wrap=True)
     else:
         # With a state directory, jobs that ended before the run was resumed had servers too.
         records = pool.records if state is None else read_report(state).history.records

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hesrpt.cli.options import (
     EngineOptions,
@@ -22,7 +22,7 @@ from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
     from hesrpt.scheduler.pruning import Retention
-    from hesrpt.service.web_service import OnStop, WebService
+    from hesrpt.service.web_service import WebService
 
 _ACCESS_PANEL = "Access"
 _access_option = partial(option, panel=_ACCESS_PANEL)
@@ -63,7 +63,7 @@ def serve(
         int | None, whole_number_option("Keep at most this many jobs that have ended.")
     ] = 10_000,
     on_stop: Annotated[
-        str,
+        Literal["drain", "stop"],
         option(
             "On SIGTERM and Ctrl-C: drain lets running items end, stop stops them. The "
             "next start goes on in either case.",
@@ -132,8 +132,6 @@ def serve(
     from hesrpt.storage.state_directory import holds_run
 
     earlier_policy = read_policy(state) if holds_run(state) else None
-    if on_stop not in ("drain", "stop"):
-        raise InputError(f"--on-stop must be drain or stop, got {on_stop!r}")
     options = ServiceOptions(
         run=RunOptions(
             servers=servers,
@@ -150,7 +148,7 @@ def serve(
         is_insecure=insecure,
         allowed_hosts=allow_host or (),
         has_read_token=read_only_token,
-        on_stop=cast("OnStop", on_stop),
+        on_stop=on_stop,
         drain_timeout=drain_timeout,
     )
     if print_unit:

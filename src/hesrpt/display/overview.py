@@ -15,8 +15,8 @@ from hesrpt.units import format_count, format_duration
 _MAX_ERROR = 300
 # How many names of jobs to show that a job waits for.
 _MAX_NAMES = 3
-# How many jobs a run as text lists.
-_MAX_LINES = 30
+# How many jobs a run as text or HTML lists: more are not read.
+_MAX_JOBS = 30
 
 
 # --- a job in words -------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class RunOverview:
 
     def describe_with_jobs(self) -> str:
         """Return a line for the run, and one for each job."""
-        jobs, others = self.select(_MAX_LINES)
+        jobs, others = self.select(_MAX_JOBS)
         lines = [self.describe(), *(f"{job.name}: {describe_job(job)}" for job in jobs)]
         return "\n  ".join(map(escape, [*lines, others] if others else lines))
 
@@ -162,8 +162,6 @@ def count_states(jobs: Sequence[JobView]) -> str:
 
 # --- as HTML, for notebooks with a light or a dark background -------------------------------------
 
-# More rows than this are not read.
-_MAX_ROWS = 30
 # Colours that stand out from white and from black; text has the notebook's own colour.
 _COLOURS = {
     "running": "#3b82d0",
@@ -183,7 +181,7 @@ _RIGHT = f"{_CELL}white-space:nowrap;text-align:right;"
 
 def render_run(run: RunOverview) -> str:
     """Return a table of the jobs of a run."""
-    jobs, others = run.select(_MAX_ROWS)
+    jobs, others = run.select(_MAX_JOBS)
     return _render_table(f"<b>Pool</b>: {_escape(run.describe())}", jobs, others)
 
 

@@ -307,10 +307,7 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
         by_job = zip((record.name for record in records), flow_times[name], strict=True)
         simulated.append(
             SimulatedPolicy(
-                policy=name,
-                mean_flow_time=simulated_mean,
-                margin=margin,
-                flow_times=dict(by_job),
+                policy=name, mean_flow_time=simulated_mean, margin=margin, flow_times=dict(by_job)
             )
         )
     return replace(comparison, simulated=tuple(simulated))

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
@@ -48,7 +48,6 @@ OPEN_PATHS = (
 #: Where a browser exchanges a token for a cookie.
 SIGN_IN_PATH = "/sign-in"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_LOOPBACK_NAMES = ("localhost",)
 
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -106,7 +105,7 @@ class AccessRules:
         """Return whether a Host header names this service, rather than a stranger's domain."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-            if name in _LOOPBACK_NAMES or name in self.allowed_hosts:
+            if name == "localhost" or name in self.allowed_hosts:
                 return True
             address = ipaddress.ip_address(name)
         except ValueError:
@@ -115,18 +114,15 @@ class AccessRules:
         return address.is_loopback or self.allows_addresses
 
 
-def find_token(headers: Headers, query: str) -> tuple[str, str] | None:
+def find_token(request: HTTPConnection) -> tuple[str, str] | None:
     """Return where the token of a request was found, and the token; None without one."""
-    scheme, _, value = headers.get("authorization", "").partition(" ")
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return "bearer", value.strip()
-    if tokens := parse_qs(query).get("token"):
-        return "query", tokens[0]
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return ("cookie", cookie.value) if cookie is not None and cookie.value else None
+    if request.scope["path"] == "/" and (token := request.query_params.get("token")):
+        return "query", token
+    token = request.cookies.get(COOKIE)
+    return ("cookie", token) if token else None
 
 
 # --- how large requests may be, and how many: one client cannot starve the others -----------------
@@ -238,7 +234,8 @@ class AccessMiddleware:
 
     def _check(self, scope: Scope) -> Response | None:
         """Return an answer that refuses the request, or None; then the scope says who asks."""
-        headers, path = Headers(scope=scope), scope["path"]
+        request, path = HTTPConnection(scope), scope["path"]
+        headers = request.headers
         scheme = "https" if self._rules.is_secure else scope["scheme"]
         host = headers.get("host", "")
         if not self._rules.is_host_allowed(host):
@@ -248,11 +245,10 @@ class AccessMiddleware:
             return _refuse(403, "the request comes from a page of another site")
         if path in OPEN_PATHS:
             return None
-        query = scope.get("query_string", b"").decode("latin-1")
-        found = find_token(headers, query if path == "/" else "")
+        found = find_token(request)
         access = None if found is None else self._rules.check_token(found[1])
         if found is None or access is None:
-            client = scope["client"][0] if scope.get("client") else ""
+            client = "" if request.client is None else request.client.host
             # A right token is taken whatever others at the same address have tried.
             if found is not None and not self._limits.may_try_token(client):
                 return self._ask_for_token(path, headers, 429, "too many wrong tokens")

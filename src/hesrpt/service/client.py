@@ -268,23 +268,22 @@ class Client:
 
     def pause(self, name: str) -> str:
         """Give the servers of a job to others until it is resumed; return what was done."""
-        return self._change(name, {"paused": True})
+        return self._change(_get_path(name), {"paused": True})
 
     def resume(self, name: str) -> str:
         """Let a paused job go on; return what was done."""
-        return self._change(name, {"paused": False})
+        return self._change(_get_path(name), {"paused": False})
 
     def retry(self, name: str) -> str:
         """Run the failed items of a job again; return what was done."""
-        return self._change(name, {"retry": True})
+        return self._change(_get_path(name), {"retry": True})
 
     def weight(self, name: str, weight: float) -> str:
         """Change what a second of the job's flow time costs; return what was done."""
-        return self._change(name, {"weight": weight})
+        return self._change(_get_path(name), {"weight": weight})
 
-    def _change(self, name: str, content: Mapping[str, Any]) -> str:
-        answer = self._request("PATCH", _get_path(name), content=content)
-        return str(answer.json()["text"])
+    def _change(self, path: str, content: Mapping[str, Any]) -> str:
+        return str(self._request("PATCH", path, content=content).json()["text"])
 
     def change(
         self,
@@ -309,8 +308,7 @@ class Client:
         """Pause, resume or weigh all jobs of a group; return what was done."""
         content = {"paused": paused, "weight": weight}
         given = {key: value for key, value in content.items() if value is not None}
-        answer = self._request("PATCH", _get_path(name, "groups"), content=given)
-        return str(answer.json()["text"])
+        return self._change(_get_path(name, "groups"), given)
 
     def cancel_group(self, name: str) -> list[str]:
         """End all jobs of a group; return their names."""

@@ -141,24 +141,16 @@ def read_sacct_json(document: Any, builder: TraceBuilder) -> Trace:
 
 
 def _describe_job(job: Mapping[str, Any]) -> JsonJob:
-    number, array, leader = (
-        _get_number(value)
-        for value in (
-            job.get("job_id"),
-            get_member(job, "array", "job_id"),
-            get_member(job, "het", "job_id"),
-        )
-    )
-    task = _get_number(get_member(job, "array", "task_id"))
-    waiting = get_member(job, "array", "task")
-    limit = _get_number(get_member(job, "time", "limit"))
+    number, leader = _get(job, "job_id"), _get(job, "het", "job_id")
+    array, task = _get(job, "array", "job_id"), _get(job, "array", "task_id")
+    waiting, limit = get_member(job, "array", "task"), _get(job, "time", "limit")
     state = get_member(job, "state", "current")
     return JsonJob(
         name=f"{array}_{task}" if array and task is not None else number,
         user=job.get("user"),
-        submit=_get_number(get_member(job, "time", "submission")) or None,
-        start=_get_number(get_member(job, "time", "start")) or None,
-        runtime=_get_number(get_member(job, "time", "elapsed")),
+        submit=_get(job, "time", "submission") or None,
+        start=_get(job, "time", "start") or None,
+        runtime=_get(job, "time", "elapsed"),
         servers=_find_servers(job),
         estimate=limit * MINUTE if isinstance(limit, (int, float)) else None,
         state=state[0] if isinstance(state, list) and state else state,
@@ -167,8 +159,9 @@ def _describe_job(job: Mapping[str, Any]) -> JsonJob:
     )
 
 
-def _get_number(value: Any) -> Any:
+def _get(job: Any, *keys: str) -> Any:
     """Return a number that may be an object with ``set``, ``infinite`` and ``number``."""
+    value = get_member(job, *keys)
     if not isinstance(value, dict):
         return value
     return value.get("number") if value.get("set") and not value.get("infinite") else None
@@ -179,6 +172,6 @@ def _find_servers(job: Mapping[str, Any]) -> Any:
     allocated = get_member(job, "tres", "allocated")
     for resource in allocated if isinstance(allocated, list) else ():
         if get_member(resource, "type") == "cpu":
-            return _get_number(get_member(resource, "count"))
-    required = _get_number(get_member(job, "required", "CPUs"))
-    return required or _get_number(job.get("allocation_nodes"))
+            return _get(resource, "count")
+    required = _get(job, "required", "CPUs")
+    return required or _get(job, "allocation_nodes")

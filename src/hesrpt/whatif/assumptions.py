@@ -295,16 +295,15 @@ def _parse_powers(p: float | str) -> tuple[list[float], str]:
             argument="p",
         )
     probabilities = (np.arange(_VALUES_OF_P) + 0.5) / _VALUES_OF_P
-    first, second = float(match[2]), float(match[3])
     if match[1] == "uniform":
-        low, high = first, second
+        low, high = float(match[2]), float(match[3])
         if not 0 < low < high < 1:
             raise InputError(
                 f"must be uniform(LOW, HIGH) with 0 < LOW < HIGH < 1, got {p!r}", argument="p"
             )
         powers = (low + (high - low) * probabilities).tolist()
         return powers, f"s(k) = k^p, p uniform on ({low:g}, {high:g}) over jobs"
-    mean, deviation = first, second
+    mean, deviation = float(match[2]), float(match[3])
     if not 0 < mean < 1 or not deviation > 0:
         raise InputError(
             f"must be normal(MEAN, DEVIATION) with 0 < MEAN < 1 and DEVIATION > 0, got {p!r}",
