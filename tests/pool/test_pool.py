@@ -366,7 +366,7 @@ def test_repr_says_what_is_going_on() -> None:
     with Pool(policy="equi", engine=engine) as pool:
         assert repr(pool) == "<Pool: 2 servers, policy equi, no jobs>"
         job = pool.map(square, range(8), name="a\n", size=8, speedup=0.5)
-        wait_until(lambda: job.servers == 2)
+        wait_until(lambda: job.servers == 2 and job.eta is not None)
         shown = "running, 0 of 8 items, 2 servers, 5.7 s left"
         assert repr(job) == f"<Job 'a\\n': {shown}>"
         assert repr(pool) == f"<Pool: 2 servers, policy equi, 1 running\n  a\\n: {shown}>"
